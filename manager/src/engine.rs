@@ -335,7 +335,7 @@ pub fn start(mut journal: Box<dyn Journal>, options: Options) -> Result<(Handle,
     let bodies = Arc::new(BodyStore::new(journal.reader()));
     let (suspects, requests) = sync_channel(scrub::SUSPECTS_MAX);
     let shared = Arc::new(Shared {
-        reads: Reads::new(Arc::clone(&bodies), world.state.last(), suspects.clone()),
+        reads: Reads::new(Arc::clone(&bodies), world.state().last(), suspects.clone()),
         health: Health::new(options.metrics.clone()),
         metrics: options.metrics.clone(),
         leading: watch::channel(false).0,

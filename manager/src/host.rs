@@ -82,7 +82,7 @@ impl<C> Host<C> {
     /// A host that doesn't lead yet, with the world that was replayed from its journal.
     pub fn new(world: World, journal: &dyn Journal, now: Now) -> Self {
         Self {
-            claim: Claim::expired(world.config.term_min, now),
+            claim: Claim::expired(world.config().term_min, now),
             world,
             polls: Polls::default(),
             batch: PendingBatch::default(),
@@ -242,7 +242,7 @@ impl<C> Host<C> {
     /// Whether recovery is over and the rules are confirmed, so that the journal's present file is known to
     /// be the right copy.
     pub fn is_settled(&self) -> bool {
-        self.world.state.recovery().is_none() && self.world.state.rules_doubted().is_none()
+        self.world.state().recovery().is_none() && self.world.state().rules_doubted().is_none()
     }
 
     /// Notes why a write failed. After a full disk, new work is refused for a time that grows with every

@@ -13,7 +13,7 @@ use meridian_shared::time::{Mono, Now};
 fn end_of_batch(turn: &mut Turn<'_>) {
     timers::on_time(turn);
     pass::refresh_capacity(turn);
-    if turn.world.live.pass_mut().take_request() {
+    if turn.world.live_mut().pass_mut().take_request() {
         pass::schedule(turn);
     }
 }
@@ -40,38 +40,38 @@ impl World {
     /// When the next [`Input::Turn`] is due; `None` while no timer runs.
     pub fn next_deadline(&self, now: Now) -> Option<Mono> {
         let volatile = self
-            .live
+            .live()
             .backoffs()
             .next_end()
             .into_iter()
-            .chain(self.live.refusals().next_deadline())
-            .chain(self.live.provider_failures().next_deadline())
-            .chain(self.live.reservations().next_deadline())
+            .chain(self.live().refusals().next_deadline())
+            .chain(self.live().provider_failures().next_deadline())
+            .chain(self.live().reservations().next_deadline())
             .chain(usage::next_sample(self))
             .chain(starts::next_wait_after_failed_starts(self))
             .min();
         let disconnect = self
-            .live
+            .live()
             .clusters()
             .iter()
             .filter(|(name, _)| self.has_open_legs(name))
-            .map(|(_, c)| c.heard() + meridian_shared::lease::disconnect_after(self.config.term_min))
+            .map(|(_, c)| c.heard() + meridian_shared::lease::disconnect_after(self.config().term_min))
             .min();
-        let resend = self.live.clusters().values().filter_map(|c| c.outbox().resend_at(now.mono)).min();
+        let resend = self.live().clusters().values().filter_map(|c| c.outbox().resend_at(now.mono)).min();
         let starvation_check = self
-            .config
+            .config()
             .starvation_guard
-            .filter(|_| self.queues.waiting_classes().next().is_some())
-            .map(|_| self.live.starvation_checks().next());
+            .filter(|_| self.queues().waiting_classes().next().is_some())
+            .map(|_| self.live().starvation_checks().next());
         let unfinished_turn = self.undecided().then_some(now.mono);
         let release = self
-            .state
+            .state()
             .recovery()
             .as_ref()
             .filter(|recovery| !recovery.restored)
-            .map(|_| self.live.recovery().next_release_check());
+            .map(|_| self.live().recovery().next_release_check());
         [
-            Some(self.live.leases().due()),
+            Some(self.live().leases().due()),
             volatile,
             disconnect,
             resend,

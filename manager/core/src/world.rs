@@ -9,7 +9,6 @@ pub mod keys;
 pub mod lifecycle;
 pub mod loads;
 pub mod pending_reasons;
-pub mod readers;
 pub mod recovery_hold;
 pub mod snapshot;
 pub mod turn;
@@ -33,19 +32,78 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     /// Durable: rebuilt from the journal.
-    pub state: State,
+    state: State,
     /// Volatile: lost by a restart.
-    pub live: Live,
-    pub config: Config,
+    live: Live,
+    config: Config,
     /// Cache over `state`, as are all fields below.
-    pub queues: Queues,
+    queues: Queues,
     names: JobNames,
     loads: Loads,
-    pub counts_by_queue: QueueCounts,
-    pub(crate) mirror: QueueMirror,
+    counts_by_queue: QueueCounts,
+    mirror: QueueMirror,
+}
+
+/// The parts of a world, for functions that read some and change others.
+pub(crate) struct Parts<'w> {
+    pub(crate) state: &'w State,
+    pub(crate) config: &'w Config,
+    pub(crate) queues: &'w Queues,
+    pub(crate) live: &'w mut Live,
+    pub(crate) mirror: &'w mut QueueMirror,
 }
 
 impl World {
+    pub(crate) fn parts(&mut self) -> Parts<'_> {
+        let Self { state, config, queues, live, mirror, .. } = self;
+        Parts { state, config, queues, live, mirror }
+    }
+
+    /// Durable state. Only absorbed records change it.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Volatile state.
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    pub fn live_mut(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
+    /// Loses the volatile state, as a restart does.
+    pub fn forget_volatile(&mut self) {
+        self.live = Live::default();
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The settings, which a host may change between two inputs.
+    pub fn config_mut(&mut self) -> &mut Config {
+        &mut self.config
+    }
+
+    /// Classes, waiting workloads and charged quota.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    pub fn counts_by_queue(&self) -> &QueueCounts {
+        &self.counts_by_queue
+    }
+
+    pub fn mirror(&self) -> &QueueMirror {
+        &self.mirror
+    }
+
+    pub(crate) fn mirror_mut(&mut self) -> &mut QueueMirror {
+        &mut self.mirror
+    }
+
     /// Extends the claim to lead after a durable write that was begun at `begun`.
     pub fn committed(&mut self, begun: Mono) {
         let renewed = begun + meridian_shared::lease::claim(self.config.term_min);
@@ -56,6 +114,11 @@ impl World {
     /// [`Claim`](meridian_shared::lease::Claim).
     pub fn set_claim(&mut self, valid_until: Mono) {
         self.live.set_claim(valid_until);
+    }
+
+    /// Workloads with open or granted legs, by cluster.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// Whether open recovery keeps a workload from being dispatched now.
@@ -96,6 +159,6 @@ impl World {
     pub(crate) fn has_open_legs(&self, cluster: &ClusterName) -> bool {
         let uids = self.loads.get(cluster).into_iter().flatten();
         uids.filter_map(|(uid, _)| self.state.workloads().get(uid))
-            .any(|w| w.legs().values().any(|l| l.cluster == *cluster && l.state.open()))
+            .any(|w| w.legs().values().any(|l| *l.cluster() == *cluster && l.state().open()))
     }
 }

@@ -455,7 +455,7 @@ impl Fleet {
     }
 
     fn phase(&self, uid: Uid) -> Option<Phase> {
-        self.world.state.workloads().get(&uid).map(|w| w.phase())
+        self.world.state().workloads().get(&uid).map(|w| w.phase())
     }
 
     /// The cluster that runs the workload.
@@ -466,8 +466,8 @@ impl Fleet {
     /// The manager restarts from a snapshot of its state.
     fn restart(&mut self, id: u64, recovery: Option<RecoveryStart>) {
         let snapshot = self.world.snapshot();
-        let mut world = World::restore(&snapshot, self.world.config.clone()).unwrap();
-        assert_eq!(world.state, self.world.state, "a snapshot contains the whole state");
+        let mut world = World::restore(&snapshot, self.world.config().clone()).unwrap();
+        assert_eq!(world.state(), self.world.state(), "a snapshot contains the whole state");
         self.now += 3_000;
         world.lead(start(id, self.now, recovery, false), &self.bodies);
         world.committed(Mono(self.now));

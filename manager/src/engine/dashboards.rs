@@ -31,7 +31,7 @@ pub(super) struct CountedEvent {
 impl CountedEvent {
     pub(super) fn new(world: &World, lifecycle: LifecycleEvent) -> Self {
         let LifecycleEvent { uid: _, owner, event } = &lifecycle;
-        let catalog = &world.state.catalog();
+        let catalog = &world.state().catalog();
         let local_queue_exists = catalog.local_queue(&owner.namespace, &owner.local_queue).is_some();
         let cohorts = match event {
             Event::Admitted { .. } => {

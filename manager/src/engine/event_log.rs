@@ -109,19 +109,19 @@ impl DeletedRuns {
     /// The deleted jobs that still run.
     pub(super) fn of(world: &World) -> Self {
         let mut runs = Self::default();
-        world.state.workloads().iter().for_each(|(uid, workload)| runs.add(*uid, workload));
+        world.state().workloads().iter().for_each(|(uid, workload)| runs.add(*uid, workload));
         runs
     }
 
     fn add(&mut self, uid: Uid, workload: &Workload) {
         if let Some((_, leg)) = workload.right().filter(|_| workload.deletion().is_some()) {
-            self.0.insert(uid, (job_name(workload), leg.cluster.clone()));
+            self.0.insert(uid, (job_name(workload), leg.cluster().clone()));
         }
     }
 
     fn note(&mut self, world: &World, record: &Record) {
         if let Record::Workload { uid, .. } = record
-            && let Some(workload) = world.state.workloads().get(uid)
+            && let Some(workload) = world.state().workloads().get(uid)
         {
             self.add(*uid, workload);
         }

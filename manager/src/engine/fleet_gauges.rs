@@ -24,7 +24,7 @@ pub(super) struct FleetGauges {
 
 impl FleetGauges {
     pub(super) fn of(world: &World, now: Wall) -> Self {
-        let clusters = world.state.catalog().clusters();
+        let clusters = world.state().catalog().clusters();
         Self {
             places: clusters
                 .map(|(name, spec)| (name, spec.region.clone(), spec.jurisdiction.clone()))
@@ -34,7 +34,7 @@ impl FleetGauges {
             oldest: fleet::oldest_pending(world, now),
             starved: fleet::starved_queues(world),
             running: fleet::running_rows(world, now),
-            recovery_open: world.state.recovery().is_some(),
+            recovery_open: world.state().recovery().is_some(),
         }
     }
 

@@ -34,12 +34,12 @@ pub(super) struct Holds {
 impl Holds {
     pub(super) fn of(world: &World) -> Self {
         Self {
-            recovery: world.state.recovery().map(|_| world.live.recovery().awaited().len()),
+            recovery: world.state().recovery().map(|_| world.live().recovery().awaited().len()),
             unconfirmed: world
-                .state
+                .state()
                 .recovery()
                 .is_some_and(|recovery| recovery.restored || recovery.members_unknown),
-            rules_in_doubt: world.state.rules_doubted().is_some(),
+            rules_in_doubt: world.state().rules_doubted().is_some(),
         }
     }
 }

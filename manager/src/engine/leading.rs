@@ -82,7 +82,7 @@ impl Engine {
         self.counters.reset(world);
         self.committer.idle().counters.reset(world);
         self.shared.lead(true);
-        let state = &world.state;
+        let state = world.state();
         tracing::info!(
             leadership = %state.leadership(), record = %state.last(), recovery = state.recovery().is_some(),
             workloads = state.workloads().len(), "leading"

@@ -101,13 +101,13 @@ impl Publisher {
     /// Publishes everything. Objects that differ from the published ones become changes.
     pub(super) fn publish_all(&mut self, reads: &Reads, world: &World, now: Now) {
         (self.stale, self.moved, self.all_stale) = Default::default();
-        let scale_ups = world.state.workloads().iter().filter(|(_, w)| w.resized().is_some());
+        let scale_ups = world.state().workloads().iter().filter(|(_, w)| w.resized().is_some());
         self.scale_ups = scale_ups.map(|(uid, _)| *uid).collect();
         let keys: BTreeSet<Key> = world.keys().into_iter().chain(reads.keys()).collect();
         let changes = keys.into_iter().map(|key| (key.clone(), Self::entry(world, &key, now))).collect();
         reads.clear_pending_reasons();
         reads.set_pending_reasons(world.all_pending_reasons());
-        reads.publish(changes, world.state.last(), &HashMap::new());
+        reads.publish(changes, world.state().last(), &HashMap::new());
     }
 
     /// Refreshes statuses that depend on more than one record, and those of clusters. Returns the changes for
@@ -121,7 +121,7 @@ impl Publisher {
         // the status of an admission check depends on which clusters exist
         let by_clusters =
             |key: &&Key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster | Kind::AdmissionCheck);
-        let clusters = world.state.catalog().iter().map(|(key, _)| key).filter(by_clusters);
+        let clusters = world.state().catalog().iter().map(|(key, _)| key).filter(by_clusters);
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
         for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {
             if !keys.contains(&key) {
@@ -131,7 +131,13 @@ impl Publisher {
         }
         if std::mem::take(&mut self.all_stale) {
             keys.extend(
-                world.state.catalog().iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned(),
+                world
+                    .state()
+                    .catalog()
+                    .iter()
+                    .map(|(key, _)| key)
+                    .filter(|key| counts_workloads(key))
+                    .cloned(),
             );
         }
         let (mut changes, mut without_event) = (Vec::new(), self.explain_scale_ups(reads, world, now));
@@ -195,7 +201,7 @@ impl Publisher {
 /// The cohorts above a cluster queue: their statuses contain its counts.
 fn cohorts_above<'a>(world: &'a World, key: &Key) -> impl Iterator<Item = Key> + 'a {
     let above = if key.kind == Kind::ClusterQueue {
-        world.state.catalog().cohorts_above(&key.name)
+        world.state().catalog().cohorts_above(&key.name)
     } else {
         Vec::new()
     };
@@ -208,7 +214,7 @@ fn counts_workloads(key: &Key) -> bool {
 
 /// Whether readers have the current generation of the object, so that at most its status is outdated.
 fn unchanged(reads: &Reads, world: &World, key: &Key) -> bool {
-    match (reads.stored(key), world.state.catalog().get(key)) {
+    match (reads.stored(key), world.state().catalog().get(key)) {
         (Some(kept), Some(stored)) => {
             let Form::Value(value) = &kept.form else { return false };
             let metadata = &value["metadata"];

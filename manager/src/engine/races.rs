@@ -51,9 +51,9 @@ impl Races {
     /// Takes the open offers from the world, after it was read again. Their times are unknown.
     pub(super) fn reset(&mut self, world: &World) {
         self.open.clear();
-        for (uid, workload) in world.state.workloads().iter() {
-            for (offer, leg) in workload.legs().iter().filter(|(_, leg)| leg.state.open()) {
-                let offer_of = OpenOffer { cluster: leg.cluster.clone(), accelerators: 0.0, held: None };
+        for (uid, workload) in world.state().workloads().iter() {
+            for (offer, leg) in workload.legs().iter().filter(|(_, leg)| leg.state().open()) {
+                let offer_of = OpenOffer { cluster: leg.cluster().clone(), accelerators: 0.0, held: None };
                 self.add(*uid, *offer, offer_of, None);
             }
         }

@@ -60,7 +60,7 @@ impl Snapshots {
     }
 
     fn begin(&mut self, world: &World) {
-        let (through, still, size) = (world.state.last(), world.still(), self.size);
+        let (through, still, size) = (world.state().last(), world.still(), self.size);
         match std::thread::Builder::new().name("snapshot".into()).spawn(move || still.into_bytes(size)) {
             Ok(thread) => (self.records, self.bytes, self.under_way) = (0, 0, Some((through, thread))),
             Err(error) => {
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn a_snapshot_is_written_with_a_later_batch() {
         let (mut world, mut snapshots) = begun();
-        let (through, bytes) = (world.state.last(), world.snapshot());
+        let (through, bytes) = (world.state().last(), world.snapshot());
         world.absorb(
-            world.state.last().next(),
+            world.state().last().next(),
             &Record::Leadership(LeadershipFact::RulesConfirmed { by: Actor::System }),
         );
         let written = loop {

@@ -102,7 +102,7 @@ impl RecordContext {
     pub(super) fn of(world: &World, records: &[(RecordNumber, Record)]) -> Vec<(usize, Self)> {
         let context = |record: &Record| match record {
             Record::Workload { uid, fact: WorkloadFact::Offered { .. } } => {
-                let gang = world.state.workloads().get(uid).map(|w| &world.queues.class(w.class()).gang);
+                let gang = world.state().workloads().get(uid).map(|w| &world.queues().class(w.class()).gang);
                 Some(Self::Offer(queue_of(world, *uid), gang.map_or(0.0, |gang| accelerators(gang))))
             }
             Record::Workload { uid, fact: WorkloadFact::Granted { fence, .. } } => {
@@ -112,7 +112,7 @@ impl RecordContext {
                 Some(Self::Lapse(cluster_of(world, *uid, *fence)?))
             }
             Record::Workload { uid, fact: WorkloadFact::Finished { .. } } => {
-                Some(Self::Submission(world.state.workloads().get(uid)?.created()))
+                Some(Self::Submission(world.state().workloads().get(uid)?.created()))
             }
             _ => None,
         };
@@ -127,10 +127,10 @@ pub(super) struct PhaseCounts(Vec<(&'static str, i64)>);
 impl PhaseCounts {
     pub(super) fn of(world: &World) -> Self {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let inactive = world.counts_by_queue.inactive();
+        let inactive = world.counts_by_queue().inactive();
         let pending = |phase| if phase == Phase::Pending { inactive } else { 0 };
         let phases = Phase::ALL.map(|phase| {
-            (phase.name(), whole(world.counts_by_queue.phase(phase).saturating_sub(pending(phase))))
+            (phase.name(), whole(world.counts_by_queue().phase(phase).saturating_sub(pending(phase))))
         });
         Self(phases.into_iter().chain([("Deactivated", whole(inactive))]).collect())
     }
@@ -163,7 +163,7 @@ impl RequestCounters {
 
     /// After the world was read again, treats the core's counters as already reported.
     pub(super) fn reset(&mut self, world: &World) {
-        let counts = world.live.counts();
+        let counts = world.live().counts();
         (self.renewals, self.put_off, self.attempts) =
             (counts.of(Count::Renewals), counts.of(Count::PutOff), Self::attempts(world));
         self.link = link_anomalies(counts);
@@ -171,7 +171,7 @@ impl RequestCounters {
 
     /// Scheduling rounds since the start.
     pub(super) fn attempts(world: &World) -> Attempts {
-        let counts = world.live.counts();
+        let counts = world.live().counts();
         Attempts {
             fruitful: counts.of(Count::AttemptsFruitful),
             fruitless: counts.of(Count::AttemptsFruitless),
@@ -201,12 +201,12 @@ impl RequestCounters {
 
     /// Current values of the gauges, and the increase of the core's counters since the last call.
     pub(super) fn gauges(&mut self, world: &World, now: Now) -> GaugeValues {
-        let counts = world.live.counts();
+        let counts = world.live().counts();
         let attempts = Self::attempts(world);
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let last_contact = |name: &ClusterName| world.live.cluster(name).map(|live| live.heard());
-        let silence = meridian_shared::lease::disconnect_after(world.config.term_min);
+        let last_contact = |name: &ClusterName| world.live().cluster(name).map(|live| live.heard());
+        let silence = meridian_shared::lease::disconnect_after(world.config().term_min);
         let agent = |(cluster, spec): (ClusterName, &ClusterSpec)| {
             let since_contact = last_contact(&cluster).map(|at| now.mono.since(at));
             AgentContact {
@@ -219,13 +219,13 @@ impl RequestCounters {
         let gauges = GaugeValues {
             rows: Rows::of(world),
             fleet: FleetGauges::of(world, now.wall),
-            orphans: i64::try_from(world.state.orphans().len()).unwrap_or(i64::MAX),
+            orphans: i64::try_from(world.state().orphans().len()).unwrap_or(i64::MAX),
             legs: world
-                .counts_by_queue
+                .counts_by_queue()
                 .legs()
                 .map(|(cluster, state, n)| (state.name(), cluster.clone(), whole(n)))
                 .collect(),
-            agents: world.state.catalog().clusters().map(agent).collect(),
+            agents: world.state().catalog().clusters().map(agent).collect(),
             renewals: since(counts.of(Count::Renewals), self.renewals),
             put_off: since(counts.of(Count::PutOff), self.put_off),
             link: std::array::from_fn(|at| {
@@ -303,13 +303,13 @@ impl CommitCounters {
         self.races.reset(world);
         let Some(legs) = &mut self.legs else { return };
         legs.clear();
-        for (uid, workload) in world.state.workloads().iter() {
+        for (uid, workload) in world.state().workloads().iter() {
             for (offer, leg) in workload.legs().iter() {
-                if let Some(fence) = leg.fence {
+                if let Some(fence) = leg.fence() {
                     let granted = granted_at(workload, fence);
                     legs.insert(
                         fence,
-                        OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted },
+                        OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster().clone(), granted },
                     );
                 }
             }
@@ -469,7 +469,7 @@ const fn outcome_of(result: &EndResult) -> SpanOutcome {
 
 /// The cluster of an attempt.
 fn cluster_of(world: &World, uid: Uid, fence: Fence) -> Option<ClusterName> {
-    let history = world.state.workloads().get(&uid)?.history();
+    let history = world.state().workloads().get(&uid)?.history();
     history.iter().rev().find(|attempt| attempt.fence == fence).map(|attempt| attempt.cluster.clone())
 }
 
@@ -478,10 +478,10 @@ fn granted_at(workload: &Workload, fence: Fence) -> Wall {
 }
 
 fn queue_of(world: &World, uid: Uid) -> Arc<str> {
-    if let Some(queue) = world.queues.charged_to(uid) {
+    if let Some(queue) = world.queues().charged_to(uid) {
         return queue.clone();
     }
-    let class = world.state.workloads().get(&uid).map(|w| world.queues.class(w.class()));
-    let queue = class.and_then(|class| world.state.catalog().local_queue(&class.namespace, &class.queue));
+    let class = world.state().workloads().get(&uid).map(|w| world.queues().class(w.class()));
+    let queue = class.and_then(|class| world.state().catalog().local_queue(&class.namespace, &class.queue));
     Arc::from(queue.map_or("", |queue| queue.cluster_queue.as_str()))
 }

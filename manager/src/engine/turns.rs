@@ -112,7 +112,7 @@ impl Engine {
             mark,
             Arc::clone(&shared),
             Arc::clone(&clock),
-            host.world().config.term_min,
+            host.world().config().term_min,
         );
         Ok(Self {
             committer: CommitterThread::new(committer).map_err(Error::Thread)?,
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     fn next_due(&self, now: Now) -> Mono {
-        let recovers = self.host.world().state.recovery().is_some();
+        let recovers = self.host.world().state().recovery().is_some();
         let idle = if recovers { IDLE_IN_RECOVERY } else { IDLE_MAX };
         let (heartbeat, timer) = self.host.next_deadline(now);
         let due = heartbeat.min(self.refresh.due).min(self.check.due).min(self.turned + idle);
@@ -377,7 +377,7 @@ impl Engine {
         self.snapshots.count_written(pending.records.len() as u64, 0);
         let may_grow = !pending.is_empty() && !self.host.is_restricted(now.mono);
         let snapshot = may_grow.then(|| self.snapshots.with_batch(self.host.world())).flatten();
-        let state = &self.host.world().state;
+        let state = self.host.world().state();
         let settled = self.host.is_settled();
         let (leadership, at) = (state.leadership(), state.last());
         DecidedBatch {
@@ -413,7 +413,7 @@ impl Engine {
         let world = self.host.world();
         let disk =
             DiskState { refuses: self.host.is_restricted(now.mono), found_full: self.host.found_full() };
-        self.shared.health.observe(disk, world.live.damaged().len());
+        self.shared.health.observe(disk, world.live().damaged().len());
         self.shared.health.observe_holds(Holds::of(world));
         let (changes, without_event) = self.publisher.refresh(&self.shared.reads, self.host.world(), now);
         batch.changes.extend(changes);
@@ -469,7 +469,7 @@ impl Engine {
         let now = self.read_clock();
         if now.mono >= self.check.due {
             let started = Instant::now();
-            if self.host.world().state.workloads().len() <= CHECK_WORKLOADS_MAX
+            if self.host.world().state().workloads().len() <= CHECK_WORKLOADS_MAX
                 && let Err(broken) = self.host.world().check()
             {
                 self.shared.metrics.engine.invariant_violations.inc([]);

@@ -45,14 +45,14 @@ impl LeadershipPlan {
     const WITHOUT_RECOVERY: Self = Self { recovery: None, fresh: false, wait: Millis(0) };
 
     fn with(recovery: RecoveryStart, world: &World) -> Self {
-        let wait = Claim::takeover_wait(world.config.term_min);
+        let wait = Claim::takeover_wait(world.config().term_min);
         Self { recovery: Some(recovery), fresh: false, wait }
     }
 
     fn of_opened(journal: &dyn Journal, world: &World) -> Self {
         // An empty journal doesn't prove that nothing runs: a manager that created it to replace a lost
         // journal may have ended before it wrote a record.
-        let members_unknown = world.state.last() == RecordNumber(0);
+        let members_unknown = world.state().last() == RecordNumber(0);
         Self::with(RecoveryStart { restored: journal.identity_changed(), members_unknown }, world)
     }
 }
@@ -85,7 +85,7 @@ impl<C> Host<C> {
     pub fn lead(&mut self, plan: &LeadershipPlan, id: u64, now: Now, bodies: &dyn Bodies) -> Outcome {
         self.observe(now);
         // if an earlier leadership left a recovery open, keep all its causes
-        let open = self.world.state.recovery().cloned();
+        let open = self.world.state().recovery().cloned();
         let recovery = plan.recovery.as_ref().map(|start| RecoveryStart {
             restored: start.restored || open.as_ref().is_some_and(|open| open.restored),
             members_unknown: start.members_unknown || open.as_ref().is_some_and(|open| open.members_unknown),
@@ -102,7 +102,7 @@ impl<C> Host<C> {
         if found == ReloadOutcome::ForeignWriter {
             return Ok(Reloaded::ForeignWriter);
         }
-        let mut world = replay(journal, self.world.config.clone())?;
+        let mut world = replay(journal, self.world.config().clone())?;
         let kept = self.holds_claim(now);
         if kept {
             world.go_on_from(&self.world);

@@ -31,8 +31,8 @@ pub fn replay(journal: &dyn Journal, config: Config) -> Result<World, ReplayErro
         }
         None => (World::empty(id, config), RecordNumber(0)),
     };
-    if world.state.journal() != id {
-        let other = world.state.journal();
+    if world.state().journal() != id {
+        let other = world.state().journal();
         return Err(ReplayError::Undecodable(format!("its snapshot is of journal `{other}`, not of `{id}`")));
     }
     let mut absorb = |number: RecordNumber, bytes: &[u8]| {

@@ -77,7 +77,7 @@ fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
         let one = Submission { name: Arc::from(format!("waits-{at}")), ..one.clone() };
         all.push(uid);
         world.absorb(
-            world.state.last().next(),
+            world.state().last().next(),
             &Record::Workload { uid, fact: WorkloadFact::Submitted(Box::new(one)) },
         );
     }

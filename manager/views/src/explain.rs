@@ -46,7 +46,7 @@ const VICTIMS_NAMED_MAX: usize = 4;
 /// workload. It names no workload that `asker` may not read.
 pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value> {
     let world = &AskedWorld::new(world, asker);
-    let workload = world.state.workloads().get(&uid)?;
+    let workload = world.state().workloads().get(&uid)?;
     let case = (workload.phase() == Phase::Pending).then(|| case::case(world, uid, workload, now.mono));
     let steps = case.as_ref().map(|case| steps::steps(world, case, now)).unwrap_or_default();
     let obstacles: Vec<Value> =
@@ -58,7 +58,7 @@ pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value
     } else {
         Verdicts::new()
     };
-    let clusters = world.state.catalog().promised_clusters();
+    let clusters = world.state().catalog().promised_clusters();
     let clusters: Vec<Value> = clusters
         .iter()
         .map(|cluster| explain_cluster(world, workload, cluster, (case.as_ref(), &verdicts), now))
@@ -67,7 +67,7 @@ pub fn explain(world: &World, uid: Uid, now: Now, asker: &Asker) -> Option<Value
         "namespace": workload.namespace(),
         "name": workload.name(),
         "uid": uid.to_string(),
-        "state": workload.state_word(world.live.damaged().contains(uid)),
+        "state": workload.state_word(world.live().damaged().contains(uid)),
         "since": workload.since().0,
         "attempts": workload.attempts(),
         "position": case.as_ref().and_then(|case| obstacle::position(world, case)),
@@ -94,8 +94,8 @@ fn explain_cluster(
     (case, verdicts): (Option<&Case<'_>>, &Verdicts),
     now: Now,
 ) -> Value {
-    let region = world.state.catalog().cluster(cluster).map(|c| c.region.to_string());
-    let leg = workload.legs().values().find(|l| l.cluster == *cluster);
+    let region = world.state().catalog().cluster(cluster).map(|c| c.region.to_string());
+    let leg = workload.legs().values().find(|l| *l.cluster() == *cluster);
     let (verdict, reason, remedy) = match leg {
         Some(leg) => leg_message(world, workload, leg, now),
         None if workload.phase() == Phase::Finished => {
@@ -130,7 +130,7 @@ fn explain_cluster(
         "cluster": cluster.as_str(), "region": region,
         "verdict": verdict, "reason": reason,
         "wouldHelp": remedy,
-        "estimate": leg.filter(|leg| leg.state == LegState::Waiting).and_then(|l| l.estimate).map(|e| e.0),
+        "estimate": leg.filter(|leg| leg.state() == LegState::Waiting).and_then(|l| l.estimate()).map(|e| e.0),
     })
 }
 
@@ -150,10 +150,10 @@ fn not_offered_message(
 /// Verdict, reason and remedy for a cluster that could start a pending workload now.
 fn able_message(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
     let waiting = |why: &str| ("waiting", format!("has room; {why}"), String::new());
-    if world.live.damaged().contains(case.uid) {
+    if world.live().damaged().contains(case.uid) {
         return (Why::Damaged.verdict(), Why::Damaged.message(world.asker), Why::Damaged.remedy(world.asker));
     }
-    if world.live.backoffs().is_backing_off(case.uid, now.mono) {
+    if world.live().backoffs().is_backing_off(case.uid, now.mono) {
         return (
             Why::BackOff.verdict(),
             "has room; the workload is backing off before its next attempt".to_owned(),
@@ -177,8 +177,8 @@ fn leg_message(
     leg: &meridian_manager_core::state::legs::Leg,
     now: Now,
 ) -> (&'static str, String, String) {
-    let lease = leg.fence.and_then(|f| world.live.leases().get(f));
-    let disconnected = world.live.cluster(&leg.cluster).is_none_or(|c| {
+    let lease = leg.fence().and_then(|f| world.live().leases().get(f));
+    let disconnected = world.live().cluster(leg.cluster()).is_none_or(|c| {
         now.mono.since(c.heard()) > meridian_shared::lease::disconnect_after(workload.term())
     });
     let expires = match (lease, workload.on_loss()) {
@@ -192,7 +192,7 @@ fn leg_message(
             }
             None => "wait until its agent confirms the stop".to_owned(),
         };
-        let confirmed = if leg.replaced_ledger.is_some() { lost_remedy(leg, expires) } else { confirmed };
+        let confirmed = if leg.replaced_ledger().is_some() { lost_remedy(leg, expires) } else { confirmed };
         let why = stop_message(world, workload);
         return (
             "stopping",
@@ -200,10 +200,10 @@ fn leg_message(
             confirmed,
         );
     }
-    if leg.replaced_ledger.is_some() {
+    if leg.replaced_ledger().is_some() {
         return ("lost", words::lost_run(leg), lost_remedy(leg, expires));
     }
-    match leg.state {
+    match leg.state() {
         LegState::Granted | LegState::Running if disconnected => {
             let remedy = match (expires, workload.on_loss()) {
                 (_, OnLoss::Wait) => "wait until the cluster reconnects, or declare it lost".to_owned(),
@@ -224,17 +224,17 @@ fn leg_message(
             };
             let pods = pods_message(world, workload, "all pods");
             let run_time = run_time::run_time_message(world, workload, now.wall);
-            let reason = format!("{pods} running{failures}{}{run_time}", choice_message(leg.choice));
+            let reason = format!("{pods} running{failures}{}{run_time}", choice_message(leg.choice()));
             ("running", reason, String::new())
         }
         LegState::Granted => {
             let pods = pods_message(world, workload, "pods");
-            ("starting", format!("{pods} starting{}", choice_message(leg.choice)), String::new())
+            ("starting", format!("{pods} starting{}", choice_message(leg.choice())), String::new())
         }
         LegState::Held => ("held", "its agent holds capacity for the whole gang".into(), String::new()),
         LegState::Waiting => (
             "waiting",
-            leg.note.clone().unwrap_or_else(|| "waits for nodes of its capacity provider".to_owned()),
+            leg.note().unwrap_or("waits for nodes of its capacity provider").to_owned(),
             "wait until the capacity provider has added the nodes".into(),
         ),
         LegState::Offered => ("offered", "its agent hasn't answered the offer yet".into(), String::new()),
@@ -246,7 +246,7 @@ fn leg_message(
 
 /// Remedy for a run that no agent reports any more: the event or command that ends it.
 fn lost_remedy(leg: &meridian_manager_core::state::legs::Leg, expires: Option<Millis>) -> String {
-    let (cluster, ledger) = (&leg.cluster, leg.ledger);
+    let (cluster, ledger) = (leg.cluster(), leg.ledger());
     match expires {
         Some(left) => {
             format!("wait until the lease expires in {left}: then another cluster can start it")
@@ -274,7 +274,7 @@ fn stop_message(world: &AskedWorld<'_>, workload: &Workload) -> String {
 
 /// The pods of a workload that runs or starts, such as `2 of 4 pods`; `all` if it has every pod of its spec.
 fn pods_message(world: &AskedWorld<'_>, workload: &Workload, all: &str) -> String {
-    let class = world.queues.class(workload.class());
+    let class = world.queues().class(workload.class());
     let in_spec: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
     let succeeded = workload.reclaimable_pods();
     let completed = workload.completed().len();
@@ -343,8 +343,8 @@ fn summary(
             (finished.unwrap_or_default(), String::new())
         }
         Phase::Dispatching | Phase::Reserved => {
-            let offered = workload.legs().values().filter(|leg| leg.state.open());
-            let clusters: Vec<String> = offered.map(|leg| format!("`{}`", leg.cluster)).collect();
+            let offered = workload.legs().values().filter(|leg| leg.state().open());
+            let clusters: Vec<String> = offered.map(|leg| format!("`{}`", leg.cluster())).collect();
             let summary = match clusters.as_slice() {
                 [] => "quota reserved: clusters get an offer in the next scheduling cycle".to_owned(),
                 [one] => format!("offered to cluster {one}; quota is reserved"),
@@ -373,11 +373,11 @@ fn summary_of_run(world: &AskedWorld<'_>, uid: Uid, workload: &Workload, now: No
         Phase::Stopping => "stopping",
         _ => "running",
     };
-    let at = workload.right().map(|(_, leg)| leg.cluster.as_str().to_owned()).unwrap_or_default();
+    let at = workload.right().map(|(_, leg)| leg.cluster().as_str().to_owned()).unwrap_or_default();
     let (_, reason, remedy) = workload
         .right()
         .map_or(("", String::new(), String::new()), |(_, leg)| leg_message(world, workload, leg, now));
-    let damaged = world.live.damaged().contains(uid).then(|| {
+    let damaged = world.live().damaged().contains(uid).then(|| {
         format!(
             "; {}, so it can't start again: {}",
             Why::Damaged.message(world.asker),
@@ -401,12 +401,12 @@ fn summary_of_run(world: &AskedWorld<'_>, uid: Uid, workload: &Workload, now: No
 fn victims_message(world: &AskedWorld<'_>, uid: Uid) -> String {
     let stopping = |victim: &Uid| {
         world
-            .state
+            .state()
             .workloads()
             .get(victim)
             .filter(|w| w.phase() == Phase::Stopping && w.preempted().is_some_and(|p| p.by == uid))
     };
-    let all: Vec<&Workload> = world.state.preemption_history().keys().filter_map(stopping).collect();
+    let all: Vec<&Workload> = world.state().preemption_history().keys().filter_map(stopping).collect();
     let mut named = world.asker.workloads(all.iter().copied().take(VICTIMS_NAMED_MAX));
     match (all.as_slice(), all.len().saturating_sub(VICTIMS_NAMED_MAX)) {
         ([], _) => return String::new(),
@@ -434,7 +434,7 @@ fn preemptor_of(world: &AskedWorld<'_>, attempt: &AttemptRecord) -> String {
 
 fn preemptor_name(world: &AskedWorld<'_>, by: Uid) -> String {
     let name = |other: &Workload| format!("{} (priority {})", world.asker.workload(other), other.priority());
-    world.state.workloads().get(&by).map_or_else(|| "a workload that no longer exists".to_owned(), name)
+    world.state().workloads().get(&by).map_or_else(|| "a workload that no longer exists".to_owned(), name)
 }
 
 /// The capacity that the starvation guard has reserved for a workload. Empty if there is none.

@@ -55,7 +55,7 @@ struct LegSums {
 /// only for the flavor that matches most of its labels, so that sums over flavors are right. A flavor without
 /// nodes in a cluster has no row.
 pub fn capacity_rows(world: &World) -> Vec<CapacityRow> {
-    let catalog = world.state.catalog();
+    let catalog = world.state().catalog();
     let quotas: BTreeSet<(&str, &str)> = catalog
         .cluster_queues()
         .flat_map(|(_, spec)| &spec.resource_groups)
@@ -64,7 +64,7 @@ pub fn capacity_rows(world: &World) -> Vec<CapacityRow> {
         .collect();
     let mut rows = Vec::new();
     for (cluster, _) in catalog.clusters() {
-        let Some(live) = world.live.cluster(&cluster) else { continue };
+        let Some(live) = world.live().cluster(&cluster) else { continue };
         let sums = leg_sums(world, &cluster);
         for (flavor, resource) in &quotas {
             let Some(spec) = catalog.flavor(flavor) else { continue };
@@ -116,14 +116,14 @@ fn amounts(
 fn leg_sums(world: &World, cluster: &ClusterName) -> LegSums {
     let mut sums = LegSums::default();
     for uid in world.loads().get(cluster).into_iter().flat_map(BTreeMap::keys) {
-        let Some(workload) = world.state.workloads().get(uid) else { continue };
-        for (_, leg) in workload.legs().iter().filter(|(_, leg)| leg.cluster == *cluster) {
-            let sum = match leg.state {
+        let Some(workload) = world.state().workloads().get(uid) else { continue };
+        for (_, leg) in workload.legs().iter().filter(|(_, leg)| *leg.cluster() == *cluster) {
+            let sum = match leg.state() {
                 LegState::Held => &mut sums.held,
                 state if state.granted() => &mut sums.granted,
                 _ => continue,
             };
-            let gang = workload.given_gang(world.queues.class(workload.class()));
+            let gang = workload.given_gang(world.queues().class(workload.class()));
             for (at, set) in gang.pod_sets.iter().enumerate() {
                 let flavors = workload.flavors().of(at);
                 for (resource, amount) in &set.per_pod {
@@ -141,10 +141,10 @@ fn leg_sums(world: &World, cluster: &ClusterName) -> LegSums {
 pub fn waiting_offers(world: &World) -> BTreeMap<(ClusterName, ProviderReason), u64> {
     let mut waiting = BTreeMap::new();
     for (cluster, loads) in world.loads().iter() {
-        let workloads = loads.keys().filter_map(|uid| world.state.workloads().get(uid));
+        let workloads = loads.keys().filter_map(|uid| world.state().workloads().get(uid));
         let legs = workloads.flat_map(|workload| workload.legs().values());
-        for leg in legs.filter(|leg| leg.cluster == *cluster && leg.state == LegState::Waiting) {
-            let reason = ProviderReason::in_text(leg.note.as_deref().unwrap_or_default());
+        for leg in legs.filter(|leg| *leg.cluster() == *cluster && leg.state() == LegState::Waiting) {
+            let reason = ProviderReason::in_text(leg.note().unwrap_or_default());
             *waiting.entry((cluster.clone(), reason)).or_insert(0) += 1;
         }
     }
@@ -154,13 +154,15 @@ pub fn waiting_offers(world: &World) -> BTreeMap<(ClusterName, ProviderReason), 
 /// Time since the creation of the oldest pending workload, by cluster queue and priority class.
 pub fn oldest_pending(world: &World, now: Wall) -> BTreeMap<(Arc<str>, Arc<str>), Millis> {
     let mut oldest: BTreeMap<(Arc<str>, Arc<str>), Millis> = BTreeMap::new();
-    for id in world.queues.waiting_classes() {
-        let class = world.queues.class(id);
-        let Some(queue) = world.state.catalog().local_queue(&class.namespace, &class.queue) else { continue };
+    for id in world.queues().waiting_classes() {
+        let class = world.queues().class(id);
+        let Some(queue) = world.state().catalog().local_queue(&class.namespace, &class.queue) else {
+            continue;
+        };
         let created = world
-            .queues
+            .queues()
             .oldest_by_priority(id)
-            .filter_map(|position| Some(world.state.workloads().get(&position.uid)?.created()))
+            .filter_map(|position| Some(world.state().workloads().get(&position.uid)?.created()))
             .min();
         if let Some(created) = created {
             let age = oldest.entry((Arc::from(queue.cluster_queue.as_str()), priority_class(class)));
@@ -174,7 +176,7 @@ pub fn oldest_pending(world: &World, now: Wall) -> BTreeMap<(Arc<str>, Arc<str>)
 /// Cluster queues, each with whether its head is starved.
 pub fn starved_queues(world: &World) -> Vec<(Arc<str>, bool)> {
     let queues = world.mirror().queue_state();
-    let names = world.state.catalog().cluster_queues().map(|(name, _)| name);
+    let names = world.state().catalog().cluster_queues().map(|(name, _)| name);
     names
         .map(|name| {
             let starves = queues.queue_id(name).is_some_and(|id| queues.starved_head(id).is_some());
@@ -185,7 +187,7 @@ pub fn starved_queues(world: &World) -> Vec<(Arc<str>, bool)> {
 
 /// Looks at every workload that has the right to run.
 pub fn running_rows(world: &World, now: Wall) -> RunningRows {
-    let catalog = world.state.catalog();
+    let catalog = world.state().catalog();
     let mut rows = RunningRows {
         violations: catalog.clusters().map(|(cluster, _)| (cluster, 0)).collect(),
         near_run_limit: catalog.cluster_queues().map(|(name, _)| (name.clone(), 0)).collect(),
@@ -194,8 +196,8 @@ pub fn running_rows(world: &World, now: Wall) -> RunningRows {
     let mut forbidden = BTreeMap::new();
     for (cluster, loads) in world.loads().iter() {
         for (uid, class) in loads {
-            let Some(workload) = world.state.workloads().get(uid) else { continue };
-            if workload.right().is_none_or(|(_, leg)| leg.cluster != *cluster) {
+            let Some(workload) = world.state().workloads().get(uid) else { continue };
+            if workload.right().is_none_or(|(_, leg)| *leg.cluster() != *cluster) {
                 continue;
             }
             let is_forbidden = *forbidden
@@ -216,7 +218,7 @@ pub fn running_rows(world: &World, now: Wall) -> RunningRows {
 
 /// Whether little is left of the time limit of this run, or of the limit of all runs together.
 fn is_near_run_limit(world: &World, workload: &Workload, now: Wall) -> bool {
-    let gang = &world.queues.class(workload.class()).gang;
+    let gang = &world.queues().class(workload.class()).gang;
     let started = workload.activation_started().filter(|_| workload.phase() == Phase::Running);
     let Some(runs_for) = started.map(|started| now.since(started)) else { return false };
     let is_near = |limit: Millis, used: Millis| limit.saturating_sub(used).0 < limit.0 / NEAR_LIMIT_PART;

@@ -95,10 +95,10 @@ fn gauge(share: Option<meridian_queueing::quota::Share>) -> Option<f64> {
 
 pub fn cluster_queue_rows(world: &World) -> Vec<QueueRow> {
     let queues = world.mirror().queue_state();
-    let rows = world.state.catalog().cluster_queues().map(|(name, spec)| {
+    let rows = world.state().catalog().cluster_queues().map(|(name, spec)| {
         let id = queues.queue_id(name);
         let node = id.and_then(|id| queues.queue(id).node);
-        let counts = world.counts_by_queue.cluster_queue(name);
+        let counts = world.counts_by_queue().cluster_queue(name);
         let quotas = spec
             .resource_groups
             .iter()
@@ -149,14 +149,14 @@ pub fn local_queue_rows(world: &World, limit: usize) -> Vec<LocalRow> {
             *active_shapes.entry(local_queue).or_default() += n as u64;
         }
     }
-    let rows = world.state.catalog().local_queues().take(limit).map(|(namespace, name, spec)| {
+    let rows = world.state().catalog().local_queues().take(limit).map(|(namespace, name, spec)| {
         let key: Arc<str> = Arc::from(format!("{namespace}/{name}"));
         let active = statuses::local_queue_activity(world, spec).active;
         LocalRow {
             namespace: namespace.clone(),
             name: name.clone(),
             active,
-            standing: world.counts_by_queue.local_queue(namespace, name).clone(),
+            standing: world.counts_by_queue().local_queue(namespace, name).clone(),
             active_shapes: active_shapes.get(&key).copied().filter(|_| active).unwrap_or(0),
             cluster_queue: Arc::from(spec.cluster_queue.as_str()),
             weighted_use: usage::weighted_use(world, &key),
@@ -170,9 +170,9 @@ pub fn cohort_rows(world: &World) -> Vec<CohortRow> {
     let queues = world.mirror().queue_state();
     let forest = &queues.forest();
     let mut sums: BTreeMap<NodeId, (u64, FlavorUsage)> = BTreeMap::new();
-    for (name, _) in world.state.catalog().cluster_queues() {
+    for (name, _) in world.state().catalog().cluster_queues() {
         let Some(node) = queues.queue_id(name).and_then(|id| queues.queue(id).node) else { continue };
-        let counts = world.counts_by_queue.cluster_queue(name);
+        let counts = world.counts_by_queue().cluster_queue(name);
         for above in forest.ancestors(node) {
             let (admitted, reserved) = sums.entry(above).or_default();
             *admitted += counts.admitted();
@@ -207,7 +207,7 @@ pub fn unadmitted(world: &World) -> BTreeMap<Unadmitted, u64> {
     let mut add = |(namespace, local_queue): (&Arc<str>, &Arc<str>),
                    (reason, cause): (&'static str, &'static str),
                    n: u64| {
-        let Some(queue) = world.state.catalog().local_queue(namespace, local_queue) else { return };
+        let Some(queue) = world.state().catalog().local_queue(namespace, local_queue) else { return };
         let cluster_queue = Arc::from(queue.cluster_queue.as_str());
         let key = Unadmitted {
             cluster_queue,
@@ -219,16 +219,16 @@ pub fn unadmitted(world: &World) -> BTreeMap<Unadmitted, u64> {
         *counts.entry(key).or_insert(0) += n;
     };
     let mut heads = BTreeMap::new();
-    for class in world.queues.waiting_classes() {
-        let of = world.queues.class(class);
+    for class in world.queues().waiting_classes() {
+        let of = world.queues().class(class);
         add(
             (&of.namespace, &of.queue),
             reason_of_class(world, class, &mut heads),
-            world.queues.waiting_count(class) as u64,
+            world.queues().waiting_count(class) as u64,
         );
     }
-    for (namespace, name, _) in world.state.catalog().local_queues() {
-        let counts = world.counts_by_queue.local_queue(namespace, name);
+    for (namespace, name, _) in world.state().catalog().local_queues() {
+        let counts = world.counts_by_queue().local_queue(namespace, name);
         let dispatching = counts.phase(Phase::Reserved) + counts.phase(Phase::Dispatching);
         if dispatching > 0 {
             // In Kueue, the MultiKueue check takes part in every admission.
@@ -248,10 +248,10 @@ fn reason_of_class(
         return reason_of(&doubt);
     }
     let queues = world.mirror().queue_state();
-    let damaged = world.live.damaged();
-    let mut waiting = world.queues.waiting(class).map(|position| position.uid);
+    let damaged = world.live().damaged();
+    let mut waiting = world.queues().waiting(class).map(|position| position.uid);
     let first = waiting.find(|uid| !damaged.contains(*uid));
-    if first.is_none() && world.queues.waiting(class).next().is_some() {
+    if first.is_none() && world.queues().waiting(class).next().is_some() {
         return reason_of(&Why::Damaged);
     }
     match first.map(|uid| (uid, world.mirror().id(uid).and_then(|id| Some((id, queues.workload(id)?.queue)))))
@@ -265,22 +265,22 @@ fn reason_of_class(
                 return ("PendingEvaluation", "BehindHead");
             }
         }
-        Some((uid, None)) if world.live.backoffs().until(uid).is_some() => {
+        Some((uid, None)) if world.live().backoffs().until(uid).is_some() => {
             return reason_of(&Why::BackOff);
         }
         Some((_, None)) | None => {}
     }
-    if let Some(why) = world.live.pending_reasons().before(class) {
+    if let Some(why) = world.live().pending_reasons().before(class) {
         return reason_of(why);
     }
     let at_clusters = world
-        .live
+        .live()
         .pending_reasons()
         .at_clusters(class)
         .and_then(|by| by.values().map(Why::cluster_obstacle).min());
     match at_clusters {
         Some((_, cause)) => ("UnsatisfiedAdmissionChecks", cause),
-        None if world.state.recovery().is_some() => ("PendingEvaluation", "RecoveryOpen"),
+        None if world.state().recovery().is_some() => ("PendingEvaluation", "RecoveryOpen"),
         None => ("PendingEvaluation", ""),
     }
 }

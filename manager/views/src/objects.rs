@@ -42,7 +42,7 @@ pub fn render(world: &World, key: &Key, bodies: &dyn Bodies, now: Now, asker: &A
 /// An object that is neither a job nor a workload, so that its texts name no workload. `None` if it doesn't
 /// exist.
 pub fn stored(world: &World, key: &Key, now: Now) -> Option<Value> {
-    world.state.catalog().get(key).map(|stored| render_stored(world, key, stored, now))
+    world.state().catalog().get(key).map(|stored| render_stored(world, key, stored, now))
 }
 
 fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
@@ -67,7 +67,7 @@ fn render_stored(world: &World, key: &Key, stored: &Stored, now: Now) -> Value {
         Spec::Cohort(_) => statuses::cohort_status(world, &key.name),
         Spec::Cluster(_) => Some(cluster_status(world, &ClusterName::new(&key.name), now)),
         Spec::MultiKueueCluster(_) => {
-            let live = world.live.clusters().contains_key(&ClusterName::new(&key.name));
+            let live = world.live().clusters().contains_key(&ClusterName::new(&key.name));
             Some(fields::condition(
                 "Active",
                 live,
@@ -96,10 +96,10 @@ fn provisionable(capacity: &ClusterCapacity) -> Vec<Value> {
 }
 
 fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
-    let live = world.live.cluster(name);
-    let member = world.state.members().get(name);
+    let live = world.live().cluster(name);
+    let member = world.state().members().get(name);
     let is_disconnected = live.is_some_and(|l| {
-        now.mono.since(l.heard()) > meridian_shared::lease::disconnect_after(world.config.term_min)
+        now.mono.since(l.heard()) > meridian_shared::lease::disconnect_after(world.config().term_min)
     });
     let state = match live {
         None if member.is_none() => "NeverJoined",
@@ -109,7 +109,7 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
         Some(l) if !l.inventory().is_taken() => "Recovering",
         Some(_) => "Connected",
     };
-    let cordoned = world.state.catalog().cluster(name).is_some_and(|c| c.cordoned);
+    let cordoned = world.state().catalog().cluster(name).is_some_and(|c| c.cordoned);
     let mut resources = Map::new();
     for resource in live.into_iter().flat_map(|l| l.capacity().blocks()).flat_map(|b| b.capacity.keys()) {
         let capacity = live.expect("it has blocks").capacity();
@@ -119,11 +119,11 @@ fn cluster_status(world: &World, name: &ClusterName, now: Now) -> Value {
     }
     json!({
         "state": if cordoned { format!("{state},Cordoned") } else { state.to_owned() },
-        "ledger": member.map(|m| m.ledger.to_string()),
-        "session": member.map(|m| m.session.to_string()),
+        "ledger": member.map(|m| m.ledger().to_string()),
+        "session": member.map(|m| m.session().to_string()),
         "certificates": {
-            "valid": world.state.valid_certificates(name),
-            "adoptedAbove": world.state.adopts_certificates_above(name),
+            "valid": world.state().valid_certificates(name),
+            "adoptedAbove": world.state().adopts_certificates_above(name),
         },
         "workloads": world.loads().get(name).map_or(0, |l| l.len()),
         "resources": resources,

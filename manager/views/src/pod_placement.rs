@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Kueue's `topologyAssignment` of a pod set. `None` if no topology placed it, or if not every domain is
 /// known: readers rely on the assignment being complete.
 pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str, count: u32) -> Option<Value> {
-    let placement = leg?.placement.as_ref()?;
+    let placement = leg?.placement()?;
     let set = placement
         .pod_sets
         .iter()
@@ -40,18 +40,18 @@ pub(crate) fn placement_status(leg: Option<&Leg>) -> Option<Value> {
         }
         value
     };
-    Some(leg?.placement.as_ref()?.pod_sets.iter().map(status).collect())
+    Some(leg?.placement()?.pod_sets.iter().map(status).collect())
 }
 
 /// Kueue's `unhealthyNodes`: lost nodes with pods that wait for replacement. `None` if there are none.
 pub(crate) fn unhealthy_nodes(leg: Option<&Leg>) -> Option<Value> {
-    let unhealthy = &leg?.placement.as_ref()?.unhealthy;
+    let unhealthy = &leg?.placement()?.unhealthy;
     (!unhealthy.is_empty()).then(|| unhealthy.iter().map(|name| json!({"name": name})).collect())
 }
 
 /// Lines for users: one per pod set, and one for the pods that wait for replacement.
 pub(crate) fn placement_lines(workload: &Workload) -> Option<Vec<String>> {
-    let placement = workload.right()?.1.placement.as_ref()?;
+    let placement = workload.right()?.1.placement()?;
     let ended =
         |at: usize| workload.spare().and_then(|spare| spare.get(at)).copied().filter(|ended| *ended > 0);
     let line = |(at, set): (usize, &PlacedPodSet)| {

@@ -17,18 +17,18 @@ const LISTED_MAX: usize = 100;
 
 /// Whether recovery is open, what it waits for, orphans, and whether rules are in doubt.
 pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
-    let state = &world.state;
+    let state = world.state();
     let orphans: Vec<_> = state
         .orphans()
         .values()
         .map(|orphan| {
             json!({
-                "uid": orphan.run.uid.to_string(),
-                "fence": orphan.run.fence.to_string(),
-                "cluster": orphan.cluster.as_str(),
-                "job": orphan.run.job.as_deref().and_then(|job| job_name(job, asker)),
-                "ledger": orphan.ledger.to_string(),
-                "stopping": orphan.stopping,
+                "uid": orphan.run().uid.to_string(),
+                "fence": orphan.run().fence.to_string(),
+                "cluster": orphan.cluster().as_str(),
+                "job": orphan.run().job.as_deref().and_then(|job| job_name(job, asker)),
+                "ledger": orphan.ledger().to_string(),
+                "stopping": orphan.stopping(),
             })
         })
         .collect();
@@ -36,7 +36,7 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
         "open": state.recovery().is_some(),
         "restored": state.recovery().is_some_and(|r| r.restored),
         "membersUnknown": state.recovery().is_some_and(|r| r.members_unknown),
-        "awaited": world.live.recovery().awaited().iter().map(ClusterName::as_str).collect::<Vec<_>>(),
+        "awaited": world.live().recovery().awaited().iter().map(ClusterName::as_str).collect::<Vec<_>>(),
         "lostLedgers": lost_ledgers(world),
         "held": held(world, now, asker),
         "orphans": orphans,
@@ -53,7 +53,7 @@ pub fn recovery(world: &World, now: Now, asker: &Asker) -> Value {
 fn message(world: &World) -> Option<String> {
     let why = if let Some(doubt) = world.rules_doubt() {
         doubt
-    } else if world.state.recovery().is_some() {
+    } else if world.state().recovery().is_some() {
         Why::RecoveryOpen
     } else {
         return None;
@@ -69,7 +69,7 @@ fn message(world: &World) -> Option<String> {
 /// Clusters whose reports end the doubt about the rules. Empty if only an operator can end it.
 fn rules_awaited(world: &World) -> Vec<&str> {
     let is_open = matches!(world.rules_doubt(), Some(Why::RulesUnheard));
-    world.live.recovery().rules_awaited().iter().filter(|_| is_open).map(ClusterName::as_str).collect()
+    world.live().recovery().rules_awaited().iter().filter(|_| is_open).map(ClusterName::as_str).collect()
 }
 
 /// The job of an orphan, `namespace/name` as its agent reported it. `None` if it isn't a name.
@@ -84,10 +84,10 @@ fn job_name<'j>(job: &'j str, asker: &Asker) -> Option<&'j str> {
 /// By awaited cluster, the ledger that it lost since recovery began. The ledger's runs are unknown.
 fn lost_ledgers(world: &World) -> Value {
     let lost = |cluster: &ClusterName| {
-        let ledger = world.state.members().get(cluster)?.unheard?;
+        let ledger = world.state().members().get(cluster)?.unheard()?;
         Some((cluster.to_string(), json!(ledger.to_string())))
     };
-    Value::Object(world.live.recovery().awaited().iter().filter_map(lost).collect())
+    Value::Object(world.live().recovery().awaited().iter().filter_map(lost).collect())
 }
 
 /// Workloads that can't start elsewhere yet: their number by `onClusterLoss`, the latest end of a hold, and

@@ -42,7 +42,7 @@ pub(crate) fn cluster_queue_activity(world: &World, spec: &ClusterQueueSpec) -> 
         return no("CohortCycle", "its cohorts form a cycle");
     }
     // As in the queue mirror, worker clusters place the pods.
-    match declare::inactive(spec, true, &CatalogReferences(world.state.catalog()), false) {
+    match declare::inactive(spec, true, &CatalogReferences(world.state().catalog()), false) {
         None => Activity { active: true, reason: "Ready", message: "Can admit new workloads".to_owned() },
         Some(Inactive::Stopped) => no("Stopped", "is stopped"),
         Some(Inactive::CohortCycle) => no("CohortCycle", "its cohorts form a cycle"),
@@ -73,7 +73,7 @@ pub(crate) fn local_queue_activity(world: &World, spec: &meridian_objects::spec:
     if spec.stop_policy != StopPolicy::None {
         return Activity::not("Stopped", "LocalQueue is stopped");
     }
-    match world.state.catalog().cluster_queue(&spec.cluster_queue) {
+    match world.state().catalog().cluster_queue(&spec.cluster_queue) {
         None => Activity::not("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
         Some(queue) if !cluster_queue_activity(world, queue).active => {
             Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
@@ -100,7 +100,7 @@ pub(crate) fn admission_check_activity(world: &World, spec: &AdmissionCheckSpec)
     };
     // Without a MultiKueueConfig the check covers all clusters.
     let Some(parameters) = parameters else { return active() };
-    let Some(config) = world.state.catalog().workers_config(&parameters.name) else {
+    let Some(config) = world.state().catalog().workers_config(&parameters.name) else {
         return Activity::not(
             "BadConfig",
             format!(
@@ -109,11 +109,11 @@ pub(crate) fn admission_check_activity(world: &World, spec: &AdmissionCheckSpec)
             ),
         );
     };
-    let promised = world.state.catalog().promised_clusters();
+    let promised = world.state().catalog().promised_clusters();
     let (known, missing): (Vec<&ClusterName>, Vec<&ClusterName>) =
         config.clusters.iter().partition(|cluster| promised.contains(*cluster));
     let inactive: Vec<&ClusterName> =
-        known.into_iter().filter(|cluster| !world.live.clusters().contains_key(*cluster)).collect();
+        known.into_iter().filter(|cluster| !world.live().clusters().contains_key(*cluster)).collect();
     let unusable = missing.len() + inactive.len();
     if unusable == 0 {
         return active();
@@ -139,22 +139,22 @@ fn is_own_ancestor(world: &World, cohort: &str) -> bool {
         if !seen.insert(name) {
             return true;
         }
-        at = world.state.catalog().cohort(name).and_then(|spec| spec.parent.as_deref());
+        at = world.state().catalog().cohort(name).and_then(|spec| spec.parent.as_deref());
     }
     false
 }
 
 /// The fair share of a cluster queue or cohort. `None` if fair sharing is off.
 pub(crate) fn share(world: &World, node: Option<NodeId>) -> Option<Share> {
-    world.config.fair_sharing.as_ref()?;
+    world.config().fair_sharing.as_ref()?;
     node.map(|node| world.mirror().queue_state().forest().share(node))
 }
 
 /// The newest record that may have changed an object's status: a record about the object itself, or about
 /// rules.
 pub(crate) fn status_version(world: &World, key: &Key) -> Option<RecordNumber> {
-    let stored = world.state.catalog().get(key)?;
-    Some(stored.changed.max(stored.touched).max(world.state.rules()))
+    let stored = world.state().catalog().get(key)?;
+    Some(stored.changed.max(stored.touched).max(world.state().rules()))
 }
 
 pub(crate) fn cluster_queue_status(
@@ -163,7 +163,7 @@ pub(crate) fn cluster_queue_status(
     spec: &ClusterQueueSpec,
     created: Wall,
 ) -> Value {
-    let counts = world.counts_by_queue.cluster_queue(name);
+    let counts = world.counts_by_queue().cluster_queue(name);
     let mut status = cluster_queue_activity(world, spec).condition(created);
     set_counts(&mut status, counts);
     for (field, usage) in [("flavorsReservation", &counts.reserved), ("flavorsUsage", &counts.used)] {
@@ -184,9 +184,9 @@ pub(crate) fn local_queue_status(
 ) -> Value {
     let mut status = local_queue_activity(world, spec).condition(created);
     let Some(namespace) = &key.namespace else { return status };
-    let counts = world.counts_by_queue.local_queue(namespace, &key.name);
+    let counts = world.counts_by_queue().local_queue(namespace, &key.name);
     set_counts(&mut status, counts);
-    let queue = world.state.catalog().cluster_queue(&spec.cluster_queue);
+    let queue = world.state().catalog().cluster_queue(&spec.cluster_queue);
     for (field, usage) in [("flavorsReservation", &counts.reserved), ("flavorsUsage", &counts.used)] {
         let mut flavors = by_flavor(queue, usage);
         for resource in flavors
@@ -258,8 +258,8 @@ fn by_flavor(spec: Option<&ClusterQueueSpec>, usage: &FlavorUsage) -> Value {
 
 /// Kueue's `admissionFairSharingStatus` of a local queue. `None` without usage history.
 pub(crate) fn usage_history_status(world: &World, local_queue: &str) -> Option<Value> {
-    world.config.admission_fair_sharing.as_ref()?;
-    let history = world.state.usage_history().get(local_queue)?;
+    world.config().admission_fair_sharing.as_ref()?;
+    let history = world.state().usage_history().get(local_queue)?;
     let consumed: BTreeMap<&str, String> = history
         .consumed
         .iter()

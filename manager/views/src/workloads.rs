@@ -87,36 +87,36 @@ pub struct Shown {
 
 /// Collects the facts about a workload. `None` if it doesn't exist.
 pub fn shown(world: &World, uid: Uid, now: Mono) -> Option<Shown> {
-    let workload = world.state.workloads().shared(&uid)?;
-    let charged = world.queues.charged_to(uid).cloned();
+    let workload = world.state().workloads().shared(&uid)?;
+    let charged = world.queues().charged_to(uid).cloned();
     let here = QueuePosition::new(workload.priority(), workload.submitted(), uid);
     let cluster = workload
         .right()
-        .map(|(_, l)| &l.cluster)
+        .map(|(_, l)| l.cluster())
         .or_else(|| workload.finished().and(workload.history().last()).map(|s| &s.cluster));
     Some(Shown {
         uid,
-        class: world.queues.class(workload.class()).clone(),
-        resources: world.config.resources.clone(),
+        class: world.queues().class(workload.class()).clone(),
+        resources: world.config().resources.clone(),
         checks: charged
             .clone()
             .or_else(|| queue_it_ran_in(world, uid, workload))
             .map_or_else(Vec::new, |queue| checks_of(world, workload, &queue)),
-        backs_off: world.live.backoffs().until(uid).is_some(),
-        damaged: world.live.damaged().contains(uid),
+        backs_off: world.live().backoffs().until(uid).is_some(),
+        damaged: world.live().damaged().contains(uid),
         preemptor: workload
             .preempted()
-            .and_then(|preempted| world.state.workloads().get(&preempted.by))
+            .and_then(|preempted| world.state().workloads().get(&preempted.by))
             .map(job_key),
         drained: drained_by(workload)
             .map(|by| stop_of(world, workload).map_or((false, by), |stop| (true, stop))),
         scale_up: workload.phase().granted().then(|| scale_up::scale_up(world, uid, workload, now)).flatten(),
         position_in_class: world
-            .queues
+            .queues()
             .waiting(workload.class())
             .take(POSITIONS_MAX)
             .position(|position| *position == here),
-        region: cluster.and_then(|c| world.state.catalog().cluster(c)).map(|c| c.region.clone()),
+        region: cluster.and_then(|c| world.state().catalog().cluster(c)).map(|c| c.region.clone()),
         cluster: cluster.cloned(),
         charged,
         workload: workload.clone(),
@@ -132,7 +132,7 @@ fn queue_it_ran_in(world: &World, uid: Uid, workload: &Workload) -> Option<Arc<s
 /// The admission checks of the queue that quota is charged to, without those for other flavors. The flavors
 /// of a finished workload are unknown, so all checks count.
 fn checks_of(world: &World, workload: &Workload, queue: &str) -> Vec<String> {
-    let spec = world.state.catalog().cluster_queue(queue);
+    let spec = world.state().catalog().cluster_queue(queue);
     let applies = |rule: &&CheckRule| {
         let flavors = workload.flavors().names();
         rule.on_flavors.is_empty()
@@ -147,10 +147,10 @@ fn checks_of(world: &World, workload: &Workload, queue: &str) -> Vec<String> {
 
 /// Which of the workload's queues is stopped, if one is.
 fn stop_of(world: &World, workload: &Workload) -> Option<&'static QueueStop> {
-    let class = world.queues.class(workload.class());
-    let local = world.state.catalog().local_queue(&class.namespace, &class.queue)?;
+    let class = world.queues().class(workload.class());
+    let local = world.state().catalog().local_queue(&class.namespace, &class.queue)?;
     let cluster = world
-        .state
+        .state()
         .catalog()
         .cluster_queue(&local.cluster_queue)
         .map_or(StopPolicy::None, |queue| queue.stop_policy);
@@ -340,7 +340,7 @@ impl Shown {
                     "submitted": w.submitted().to_string(),
                     "placeInClass": self.position_in_class,
                     "legs": w.legs().values().map(|leg| json!({
-                        "cluster": leg.cluster.as_str(), "state": leg.state,
+                        "cluster": leg.cluster().as_str(), "state": leg.state(),
                     })).collect::<Vec<_>>(),
                     "history": w.history().iter().map(|attempt| json!({
                         "cluster": attempt.cluster.as_str(),

@@ -109,7 +109,7 @@ impl Model for ProtocolModel {
 
     fn within_boundary(&self, state: &State) -> bool {
         // Two managers on copies of one journal would raise their epochs forever.
-        state.managers.iter().all(|m| m.world.state.leadership().epoch <= EPOCH_MAX)
+        state.managers.iter().all(|m| m.world.state().leadership().epoch <= EPOCH_MAX)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -152,7 +152,7 @@ fn manager_actions(state: &State, out: &mut Vec<Action>) {
         }
     };
     offer(!state.submitted && state.managers[0].role == Role::Leads, Action::Submit);
-    let known = state.managers[0].world.state.workloads().get(&UID);
+    let known = state.managers[0].world.state().workloads().get(&UID);
     offer(
         left.deletions > 0
             && state.managers[0].role == Role::Leads
@@ -168,7 +168,7 @@ fn manager_actions(state: &State, out: &mut Vec<Action>) {
             offer(followed && left.short_cuts > 0, Action::TakesShortCut { manager });
         }
         offer(left.manager_crashes > 0 && m.role == Role::Leads, Action::ManagerDies { manager });
-        let is_copy = m.world.state.recovery().is_some_and(|recovery| recovery.restored);
+        let is_copy = m.world.state().recovery().is_some_and(|recovery| recovery.restored);
         let is_alone = state.managers.len() == 1 && m.role == Role::Leads;
         offer(left.confirmations > 0 && is_copy && is_alone, Action::Confirms { manager });
     }

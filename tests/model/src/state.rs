@@ -5,7 +5,6 @@ use crate::host::Host;
 use crate::setup;
 use meridian_agent_core::VERSIONS;
 use meridian_manager_core::World;
-use meridian_manager_core::live::Live;
 use meridian_shared::ids::{ClusterName, Fence};
 use meridian_shared::protocol::{Capacity, Inventory, Receipt, SyncAnswer, SyncRequest, SyncResponse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,9 +196,9 @@ impl fmt::Debug for State {
         write!(f, "step {}", self.now)?;
         for manager in &self.managers {
             let phases: Vec<_> =
-                manager.world.state.workloads().values().map(|w| (w.phase(), w.fence())).collect();
+                manager.world.state().workloads().values().map(|w| (w.phase(), w.fence())).collect();
             let (leadership, recovery) =
-                (manager.world.state.leadership(), manager.world.state.recovery().is_some());
+                (manager.world.state().leadership(), manager.world.state().recovery().is_some());
             write!(f, " | {:?} {leadership} recovering {recovery} {phases:?}", manager.role)?;
         }
         for host in &self.hosts {
@@ -288,7 +287,7 @@ impl State {
 /// A world without the part that a restart forgets.
 pub fn durable_part(world: &World) -> Arc<World> {
     let mut world = world.clone();
-    world.live = Live::default();
+    world.forget_volatile();
     Arc::new(world)
 }
 

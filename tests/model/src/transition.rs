@@ -145,7 +145,7 @@ impl<'a> Transition<'a> {
                 let m = &mut self.state.managers[manager];
                 // Until now another copy may have granted and renewed.
                 (m.led, m.restored) = (now, false);
-                if !m.world.live.recovery().awaited().is_empty() {
+                if !m.world.live().recovery().awaited().is_empty() {
                     self.model.cover(Covered::ConfirmedEarly);
                 }
                 let action = Operator::ConfirmRecovery;
@@ -263,7 +263,7 @@ impl<'a> Transition<'a> {
     /// While recovery is open, no grant of another leadership is sent again. A grant of this leadership may
     /// be for a new job.
     fn check_grants(&mut self, manager: usize, commands: &[Command]) {
-        let state = &self.state.managers[manager].world.state;
+        let state = self.state.managers[manager].world.state();
         let foreign = |fence: Fence| {
             (fence.epoch, fence.leadership) != (state.leadership().epoch, state.leadership().id)
         };
@@ -279,10 +279,10 @@ impl<'a> Transition<'a> {
     fn input(&mut self, manager: usize, input: Input) -> Option<Reply> {
         let now = setup::manager_now(self.state.now);
         let mut world = (*self.state.managers[manager].world).clone();
-        let late = world.live.counts().of(Count::LateHolds);
+        let late = world.live().counts().of(Count::LateHolds);
         let outcome = world.apply(now, input, &OneBody);
         let turn = world.apply(now, Input::Turn, &OneBody);
-        if world.live.counts().of(Count::LateHolds) > late {
+        if world.live().counts().of(Count::LateHolds) > late {
             self.model.cover(Covered::LateHold);
         }
         let records = !outcome.records.is_empty() || !turn.records.is_empty();
@@ -309,7 +309,7 @@ impl<'a> Transition<'a> {
         let outcome = world.lead(Start { id, recovery, fresh: false, now }, &OneBody);
         world.committed(now.mono);
         // The only policy of this world never changes, so the operator of a copy confirms it at once.
-        let doubted = world.state.rules_doubted().is_some();
+        let doubted = world.state().rules_doubted().is_some();
         let confirmed = doubted.then(|| {
             world.apply(
                 now,
@@ -354,7 +354,7 @@ impl<'a> Transition<'a> {
             }
             match record {
                 Record::Workload { uid, fact: WorkloadFact::Granted { .. } } => {
-                    let again = world.state.workloads().get(uid).is_some_and(|w| w.attempts() > 1);
+                    let again = world.state().workloads().get(uid).is_some_and(|w| w.attempts() > 1);
                     self.model.cover(if again { Covered::GrantedAgain } else { Covered::Granted });
                 }
                 Record::Workload { fact: WorkloadFact::Running { .. }, .. } => {

@@ -125,8 +125,8 @@ impl Invariants {
         match record {
             Record::Leadership(LeadershipFact::Started { leadership, recovery, foreign, .. }) => {
                 let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
-                let may_be_old = copy || (recovery.is_some() && !world.state.members().is_empty());
-                if may_be_old && foreign.is_empty() && world.state.rules_doubted().is_none() {
+                let may_be_old = copy || (recovery.is_some() && !world.state().members().is_empty());
+                if may_be_old && foreign.is_empty() && world.state().rules_doubted().is_none() {
                     let details = format!("{leadership} may lead an old copy, and trusts its rules");
                     return violation("rules", details);
                 }
@@ -153,14 +153,14 @@ impl Invariants {
             }
             Record::Workload { uid, fact: WorkloadFact::ScaleUpStarted { fence, places, .. } } => {
                 self.attempts.scaled_up(*uid, *fence, places.iter().sum());
-                let leg = world.state.workloads().get(uid).and_then(|w| w.leg_of(*fence));
-                if let Some(cluster) = leg.map(|(_, leg)| leg.cluster.clone()) {
+                let leg = world.state().workloads().get(uid).and_then(|w| w.leg_of(*fence));
+                if let Some(cluster) = leg.map(|(_, leg)| leg.cluster().clone()) {
                     self.check_limit(world, *uid, &cluster)?;
                 }
                 self.recovery.check_dispatch(observation, &self.leases, *uid, "scaled up")?;
             }
             Record::Workload { uid, fact: WorkloadFact::Offered { .. } }
-                if world.state.rules_doubted().is_some() =>
+                if world.state().rules_doubted().is_some() =>
             {
                 return violation("rules", format!("{uid} is offered while rules are in doubt"));
             }

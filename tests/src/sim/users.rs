@@ -61,7 +61,7 @@ impl Users {
     /// job that ran isn't repeated: to the copy it would be another job of the same name, next to an orphan.
     pub(crate) fn history_lost(&mut self, world: &World, invariants: &Invariants) {
         let is_orphan =
-            |uid: &Uid| invariants.attempts.was_granted(*uid) && !world.state.workloads().contains_key(uid);
+            |uid: &Uid| invariants.attempts.was_granted(*uid) && !world.state().workloads().contains_key(uid);
         self.requests
             .retain(|_, request| !matches!(&request.body, RequestBody::Submit { uid, .. } if is_orphan(uid)));
         self.objects.clear();

@@ -56,7 +56,7 @@ impl Caps {
         for uid in gone {
             caps.count(
                 &gangs::gang_of(world, uid).map(|gang| gang.total()).unwrap_or_default(),
-                world.queues.charged_to(uid),
+                world.queues().charged_to(uid),
                 -1,
             );
         }
@@ -91,7 +91,8 @@ impl CapsWithout {
     /// end for a starved head.
     pub(crate) fn change(&mut self, world: &World, uid: Uid, leaves: bool, is_expected: bool) {
         let Some(gang) = gangs::gang_of(world, uid) else { return };
-        let (total, queue, sign) = (gang.total(), world.queues.charged_to(uid), if leaves { -1 } else { 1 });
+        let (total, queue, sign) =
+            (gang.total(), world.queues().charged_to(uid), if leaves { -1 } else { 1 });
         self.after_preemptions.count(&total, queue, sign);
         if !is_expected {
             self.after_all.count(&total, queue, sign);
@@ -105,8 +106,8 @@ impl CapsWithout {
 
 /// Whether any cap limits a queue in a cluster.
 pub(crate) fn is_capped(world: &World, cluster: &ClusterName, queue: &str) -> bool {
-    world.state.catalog().cluster(cluster).is_some_and(|spec| !spec.limits.is_empty())
-        || world.state.catalog().cap(cluster, queue).is_some()
+    world.state().catalog().cluster(cluster).is_some_and(|spec| !spec.limits.is_empty())
+        || world.state().catalog().cap(cluster, queue).is_some()
 }
 
 /// Usage that counts against the caps of a cluster.
@@ -115,7 +116,7 @@ pub(crate) fn totals_in(world: &World, cluster: &ClusterName) -> Arc<Totals> {
     for uid in world.loads().get(cluster).into_iter().flat_map(BTreeMap::keys) {
         let total = gangs::gang_of(world, *uid).map(|gang| gang.total()).unwrap_or_default();
         add_scaled(&mut totals.all, &total, 1);
-        if let Some(queue) = world.queues.charged_to(*uid) {
+        if let Some(queue) = world.queues().charged_to(*uid) {
             add_scaled(totals.by_queue.entry(queue.clone()).or_default(), &total, 1);
         }
     }
@@ -124,18 +125,18 @@ pub(crate) fn totals_in(world: &World, cluster: &ClusterName) -> Arc<Totals> {
 
 /// The caps of a queue in a cluster, if there are any.
 pub(crate) fn caps(world: &World, cluster: &ClusterName, queue: &Arc<str>, totals: &Totals) -> Option<Caps> {
-    if !is_capped(world, cluster, queue) || world.config.planted.has(Bug::CapsIgnored) {
+    if !is_capped(world, cluster, queue) || world.config().planted.has(Bug::CapsIgnored) {
         return None;
     }
     let cap = |max: i64, used: Option<&Amounts>, resource: &str| Cap {
         max,
         left: max - used.and_then(|used| used.get(resource)).copied().unwrap_or(0),
     };
-    let limits = world.state.catalog().cluster(cluster).into_iter().flat_map(|spec| &spec.limits);
+    let limits = world.state().catalog().cluster(cluster).into_iter().flat_map(|spec| &spec.limits);
     let all =
         limits.map(|(resource, max)| (resource.clone(), cap(*max, Some(&totals.all), resource))).collect();
     let used = totals.by_queue.get(queue);
-    let own = world.state.catalog().cap(cluster, queue).map(nominal_quotas).unwrap_or_default();
+    let own = world.state().catalog().cap(cluster, queue).map(nominal_quotas).unwrap_or_default();
     let own =
         own.into_iter().map(|(resource, max)| (resource.to_owned(), cap(max, used, resource))).collect();
     Some(Caps { queue: queue.clone(), all, own })
@@ -144,10 +145,10 @@ pub(crate) fn caps(world: &World, cluster: &ClusterName, queue: &Arc<str>, total
 /// The cluster queue that a workload is charged to, or would be.
 pub(crate) fn cluster_queue_of(world: &World, uid: Uid) -> Option<Arc<str>> {
     let route = || {
-        let class = world.queues.class(world.state.workloads().get(&uid)?.class());
-        world.state.catalog().route(&class.namespace, &class.queue).ok()
+        let class = world.queues().class(world.state().workloads().get(&uid)?.class());
+        world.state().catalog().route(&class.namespace, &class.queue).ok()
     };
-    world.queues.charged_to(uid).cloned().or_else(route)
+    world.queues().charged_to(uid).cloned().or_else(route)
 }
 
 /// Fails if a gang would exceed a cap of the cluster, or use capacity below the cap that is reserved for

@@ -24,20 +24,20 @@ pub(crate) fn check_readiness(
     if cordoned.ok_or(Why::NotConnected)? {
         return Err(Why::Cordoned);
     }
-    let live = world.live.cluster(cluster).ok_or(Why::NotConnected)?;
-    if now.since(live.heard()) >= meridian_shared::lease::disconnect_after(world.config.term_min) {
+    let live = world.live().cluster(cluster).ok_or(Why::NotConnected)?;
+    if now.since(live.heard()) >= meridian_shared::lease::disconnect_after(world.config().term_min) {
         return Err(Why::NotConnected);
     }
     if !live.inventory().is_taken() {
         return Err(Why::Recovering);
     }
-    if !world.state.members().get(cluster).is_some_and(|m| m.admitted) {
+    if !world.state().members().get(cluster).is_some_and(|m| m.admitted()) {
         return Err(Why::NotAdmitted);
     }
     if let Some(located) = located_elsewhere(world, cluster) {
         return Err(Why::Quarantined { located: located.to_string() });
     }
-    if live.starts().backs_off(now) || world.live.failed_starts().backs_off(uid, cluster, now) {
+    if live.starts().backs_off(now) || world.live().failed_starts().backs_off(uid, cluster, now) {
         return Err(Why::BackedOff);
     }
     if !live.capacity().known() {
@@ -46,7 +46,7 @@ pub(crate) fn check_readiness(
     if candidates.policy.on_cluster_loss.requires == Supervision::Guarded && !live.capacity().guarded() {
         return Err(Why::NotGuarded);
     }
-    if let Some(refusal) = world.live.refusals().find(uid, cluster, now) {
+    if let Some(refusal) = world.live().refusals().find(uid, cluster, now) {
         return Err(Why::Refused { reason: refusal.reason(), text: refusal.text().to_owned() });
     }
     Ok(())
@@ -60,7 +60,7 @@ pub(crate) fn check_provider(
     gang: &Gang,
     cluster: &ClusterName,
 ) -> Result<(), Why> {
-    let failure = world.live.provider_failures().find(uid, cluster, gang, now);
+    let failure = world.live().provider_failures().find(uid, cluster, gang, now);
     failure.map_or(Ok(()), |failure| {
         Err(Why::Refused { reason: RefuseReason::ProviderFailed, text: failure.text.clone() })
     })
@@ -112,7 +112,7 @@ pub(crate) fn check_provisioning(
 /// Whether a cluster backs off for this workload alone, because it refused the workload or failed to start
 /// it.
 pub(crate) fn has_own_backoff(world: &World, uid: Uid, now: Mono) -> bool {
-    let live = &world.live;
+    let live = world.live();
     live.refusals().has_any(uid, now)
         || live.failed_starts().has_any(uid, now)
         || live.provider_failures().has_any(uid, now)
@@ -120,8 +120,8 @@ pub(crate) fn has_own_backoff(world: &World, uid: Uid, now: Mono) -> bool {
 
 /// The region in which an agent finds itself, if that isn't the declared region of its cluster.
 pub fn located_elsewhere<'a>(world: &'a World, cluster: &ClusterName) -> Option<&'a str> {
-    let located = world.live.cluster(cluster)?.located()?;
-    let declared = &world.state.catalog().cluster(cluster)?.region;
+    let located = world.live().cluster(cluster)?.located()?;
+    let declared = &world.state().catalog().cluster(cluster)?.region;
     (declared.as_str() != located).then_some(located)
 }
 
@@ -129,8 +129,8 @@ pub fn located_elsewhere<'a>(world: &'a World, cluster: &ClusterName) -> Option<
 /// is cordoned, its agent is in another region, or the workload's queue no longer uses it. Open offers there
 /// are withdrawn.
 pub(crate) fn is_closed(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
-    let catalog = &world.state.catalog();
-    let listed = world.queues.charged_to(uid).and_then(|queue| catalog.clusters_of(queue));
+    let catalog = &world.state().catalog();
+    let listed = world.queues().charged_to(uid).and_then(|queue| catalog.clusters_of(queue));
     let cordoned = catalog.cluster(cluster).is_some_and(|spec| spec.cordoned);
     cordoned
         || listed.is_some_and(|names| !names.contains(cluster))

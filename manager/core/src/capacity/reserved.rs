@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Capacity of a cluster that is reserved for other workloads. Of two starved heads, the head that has waited
 /// longer comes first: it ignores the other's reservation.
 pub fn reserved_capacity(world: &World, cluster: &ClusterName, uid: Uid) -> ReservedCapacity {
-    let starving = world.live.reservations().of(uid).and_then(|reservation| reservation.starving);
+    let starving = world.live().reservations().of(uid).and_then(|reservation| reservation.starving);
     reserved_before(world, cluster, uid, starving.map(|since| (since, uid)))
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn reserved_before(
 ) -> ReservedCapacity {
     let mut reserved = ReservedCapacity::default();
     for (other, reservation) in world
-        .live
+        .live()
         .reservations()
         .iter()
         .filter(|(other, reservation)| *other != uid && reservation.cluster == *cluster)
@@ -54,7 +54,7 @@ pub(crate) fn reserved_before(
 /// The cluster with a workload's reservation, and whether the workload has the reservation as a starved head.
 pub(crate) fn reservation_of(world: &World, uid: Uid) -> Option<(&ClusterName, bool)> {
     world
-        .live
+        .live()
         .reservations()
         .of(uid)
         .map(|reservation| (&reservation.cluster, reservation.starving.is_some()))
@@ -63,7 +63,7 @@ pub(crate) fn reservation_of(world: &World, uid: Uid) -> Option<(&ClusterName, b
 /// The cluster with a starved head's reservation, and the runs that are expected to end for it.
 pub fn expected_for(world: &World, uid: Uid) -> Option<(&ClusterName, Vec<Uid>)> {
     let reservation =
-        world.live.reservations().of(uid).filter(|reservation| reservation.starving.is_some())?;
+        world.live().reservations().of(uid).filter(|reservation| reservation.starving.is_some())?;
     Some((
         &reservation.cluster,
         reservation
@@ -86,7 +86,7 @@ pub(crate) fn reserve(
     now: Mono,
 ) {
     let before = world
-        .live
+        .live()
         .reservations()
         .of(uid)
         .filter(|before| before.cluster == cluster && before.starving.is_none());
@@ -124,25 +124,25 @@ fn insert(world: &mut World, uid: Uid, new: Reservation) {
         (&before.cluster, &before.gang, before.starving) == (&new.cluster, &new.gang, new.starving)
             && new.victims.is_subset(&before.victims)
     };
-    let before = world.live.reservations().of(uid);
+    let before = world.live().reservations().of(uid);
     if before.map_or(new.starving.is_some(), |before| !is_same(before)) {
-        world.live.pass_mut().reevaluate_parked();
+        world.live_mut().pass_mut().reevaluate_parked();
     }
     let Reservation { cluster, gang, .. } = &new;
-    if world.live.reservations().of(uid).is_some_and(|before| before.cluster != *cluster) {
+    if world.live().reservations().of(uid).is_some_and(|before| before.cluster != *cluster) {
         release_reservation(world, uid);
     }
-    if let Some(live) = world.live.cluster_mut(cluster) {
+    if let Some(live) = world.live_mut().cluster_mut(cluster) {
         live.capacity_mut().reserve(uid, gang.clone());
-        world.live.reservations_mut().keep(uid, new);
+        world.live_mut().reservations_mut().keep(uid, new);
     }
 }
 
 /// Repeats the reservations of a cluster in its new session.
 pub(crate) fn restore_reservations(world: &mut World, cluster: &ClusterName) {
-    let own = world.live.reservations().iter().filter(|(_, reservation)| reservation.cluster == *cluster);
+    let own = world.live().reservations().iter().filter(|(_, reservation)| reservation.cluster == *cluster);
     let own: Vec<(Uid, Arc<Gang>)> = own.map(|(uid, reservation)| (uid, reservation.gang.clone())).collect();
-    let Some(live) = world.live.cluster_mut(cluster) else { return };
+    let Some(live) = world.live_mut().cluster_mut(cluster) else { return };
     for (uid, gang) in own {
         live.capacity_mut().reserve(uid, gang);
     }
@@ -150,8 +150,8 @@ pub(crate) fn restore_reservations(world: &mut World, cluster: &ClusterName) {
 
 /// Releases a workload's reservation. False if it has none.
 pub(crate) fn release_reservation(world: &mut World, uid: Uid) -> bool {
-    let Some(reservation) = world.live.reservations_mut().release(uid) else { return false };
-    if let Some(live) = world.live.cluster_mut(&reservation.cluster) {
+    let Some(reservation) = world.live_mut().reservations_mut().release(uid) else { return false };
+    if let Some(live) = world.live_mut().cluster_mut(&reservation.cluster) {
         live.capacity_mut().release(uid);
     }
     true
@@ -160,45 +160,45 @@ pub(crate) fn release_reservation(world: &mut World, uid: Uid) -> bool {
 /// Releases reservations of workloads that are no longer pending or starved, or whose last victim has
 /// stopped. Also opens domains that were closed for long enough. True if either made capacity available.
 pub(crate) fn release_reservations(world: &mut World, now: Mono) -> bool {
-    let opened = world.live.reservations_mut().open_domains(now);
+    let opened = world.live_mut().reservations_mut().open_domains(now);
     let uid_if_over = |(uid, reservation): (Uid, &Reservation)| {
         let victims_remain = reservation
             .victims
             .iter()
-            .any(|victim| world.state.workloads().get(victim).is_some_and(|w| w.phase().charged()));
-        let is_starved = world.mirror.id(uid).is_some_and(|id| world.mirror.queue_state().is_starved(id));
+            .any(|victim| world.state().workloads().get(victim).is_some_and(|w| w.phase().charged()));
+        let is_starved = world.mirror().id(uid).is_some_and(|id| world.mirror().queue_state().is_starved(id));
         let is_needed = if reservation.starving.is_some() { is_starved } else { victims_remain };
         (!is_pending(world, uid) || !is_needed).then_some(uid)
     };
-    let over: Vec<Uid> = world.live.reservations().iter().filter_map(uid_if_over).collect();
+    let over: Vec<Uid> = world.live().reservations().iter().filter_map(uid_if_over).collect();
     over.into_iter().filter(|uid| release_reservation(world, *uid)).count() > 0 || opened
 }
 
 /// Whether the workload or its scale-up is pending.
 fn is_pending(world: &World, uid: Uid) -> bool {
     let is_pending =
-        world.mirror.id(uid).is_some() && world.state.workloads().get(&uid).is_some_and(Workload::waits);
-    is_pending || world.mirror.scale_up(uid).is_some()
+        world.mirror().id(uid).is_some() && world.state().workloads().get(&uid).is_some_and(Workload::waits);
+    is_pending || world.mirror().scale_up(uid).is_some()
 }
 
 /// Ends the backoffs of victims once their preemptor is no longer pending.
 pub(crate) fn end_preemption_backoffs(world: &mut World) {
     let over: Vec<Uid> = world
-        .live
+        .live()
         .reservations()
         .resting()
         .filter(|(_, preemptor)| !is_pending(world, *preemptor))
         .map(|(uid, _)| uid)
         .collect();
     for uid in over {
-        world.live.reservations_mut().rested(uid);
-        if world.live.backoffs_mut().end(uid).is_some() {
-            world.mirror.touch(uid);
+        world.live_mut().reservations_mut().rested(uid);
+        if world.live_mut().backoffs_mut().end(uid).is_some() {
+            world.mirror_mut().touch(uid);
         }
     }
 }
 
 /// Preemptors for which victims back off.
 pub(crate) fn awaited_preemptors(world: &World) -> BTreeSet<WorkloadId> {
-    world.live.reservations().resting().filter_map(|(_, preemptor)| world.mirror.id(preemptor)).collect()
+    world.live().reservations().resting().filter_map(|(_, preemptor)| world.mirror().id(preemptor)).collect()
 }

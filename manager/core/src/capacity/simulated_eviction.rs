@@ -167,7 +167,7 @@ impl SimulatedEviction {
         gang: Arc<Gang>,
     ) -> Option<Self> {
         let reserved = reserved::reserved_capacity(world, cluster, uid);
-        let capacity = world.live.cluster(cluster)?.capacity();
+        let capacity = world.live().cluster(cluster)?.capacity();
         let mut simulation = Self::of(capacity.estimate(), node_usage, gang);
         for victim in &reserved.victims {
             simulation.change(world, *victim, true);
@@ -236,11 +236,11 @@ impl SimulatedEviction {
         let is_expected = self.reserved.expected.contains(&uid);
         self.caps.iter_mut().for_each(|caps| caps.change(world, uid, leaves, is_expected));
         let placement = world
-            .state
+            .state()
             .workloads()
             .get(&uid)
             .and_then(Workload::right)
-            .and_then(|(_, leg)| leg.placement.as_deref());
+            .and_then(|(_, leg)| leg.placement().map(|placement| &**placement));
         add_scaled(&mut self.freed, &gang.total(), if leaves { 1 } else { -1 });
         self.gone = if leaves { self.gone + 1 } else { self.gone.saturating_sub(1) };
         let mut is_exact = leaves || !self.is_guessed;
@@ -435,16 +435,17 @@ pub fn would_fit_without(
 
 pub(crate) fn node_usage_in(world: &World, cluster: &ClusterName) -> Arc<NodeUsage> {
     let mut usage = NodeUsage::default();
-    world.live.cluster(cluster).into_iter().for_each(|live| usage.add_kinds(live.capacity().estimate()));
+    world.live().cluster(cluster).into_iter().for_each(|live| usage.add_kinds(live.capacity().estimate()));
     let here = world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
-    for (uid, leg) in here.filter_map(|uid| Some((uid, world.state.workloads().get(&uid)?.right()?.1))) {
-        let Some((gang, placement)) =
-            gangs::gang_of(world, uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster)
+    for (uid, leg) in here.filter_map(|uid| Some((uid, world.state().workloads().get(&uid)?.right()?.1))) {
+        let Some((gang, placement)) = gangs::gang_of(world, uid)
+            .zip(leg.placement().map(|placement| &**placement))
+            .filter(|_| *leg.cluster() == *cluster)
         else {
             continue;
         };
         let ended = world
-            .state
+            .state()
             .workloads()
             .get(&uid)
             .and_then(|workload| workload.spare().cloned())

@@ -37,7 +37,7 @@ pub fn check_domains(
     cluster: &ClusterName,
     gone: Gone<'_>,
 ) -> Result<(), Misfit> {
-    let Some(live) = world.live.cluster(cluster).filter(|_| gang.requests_topology()) else {
+    let Some(live) = world.live().cluster(cluster).filter(|_| gang.requests_topology()) else {
         return Ok(());
     };
     if live.capacity().could_grow(gang) {
@@ -51,7 +51,7 @@ pub fn check_domains(
 
 /// Like [`check_domains`], without the reason.
 pub(crate) fn has_domains(world: &World, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> bool {
-    let Some(live) = world.live.cluster(cluster).filter(|_| gang.requests_topology()) else {
+    let Some(live) = world.live().cluster(cluster).filter(|_| gang.requests_topology()) else {
         return true;
     };
     live.capacity().could_grow(gang)
@@ -70,7 +70,7 @@ pub(crate) fn owner_of_closed_domain(
     gang: &Gang,
     cluster: &ClusterName,
 ) -> Option<Uid> {
-    let capacity = world.live.cluster(cluster)?.capacity();
+    let capacity = world.live().cluster(cluster)?.capacity();
     let is_in = |block: &Block, domain: &Domain| {
         domain.iter().all(|(label, value)| block.labels.get(label) == Some(value))
     };
@@ -80,7 +80,7 @@ pub(crate) fn owner_of_closed_domain(
         capacity.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && fits_pod(block))
     };
     world
-        .live
+        .live()
         .reservations()
         .domains_of_others(cluster, uid)
         .find(|(_, domain)| may_enter(domain))
@@ -124,7 +124,7 @@ fn constraint_of<'a>(world: &'a World, set: &'a PodSet) -> Option<SetConstraint<
 /// in different blocks may have the same name. Until a flavor is chosen, the topology is unknown, so only
 /// levels that are wider in every topology count.
 fn path_to<'a>(world: &'a World, set: &'a PodSet, level: &'a str) -> Vec<&'a str> {
-    let catalog = &world.state.catalog();
+    let catalog = &world.state().catalog();
     let above = |levels: &'a [String]| levels.iter().position(|other| other == level).map(|at| &levels[..at]);
     if let Some(above) = set.within.as_ref().and_then(|within| above(&within.levels)) {
         return above.iter().map(String::as_str).chain([level]).collect();

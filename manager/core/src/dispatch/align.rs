@@ -10,8 +10,8 @@ use crate::queue::mirror::{CatalogReferences, Sizes};
 use crate::state::capacity_classes::capacity_class;
 use crate::state::catalog::Catalog;
 use crate::state::workload::phase::Phase;
-use crate::world::World;
 use crate::world::absorb::usage;
+use crate::world::{Parts, World};
 use meridian_queueing::model::{Flavor, QueueId, WorkloadId};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{QueueState, declare};
@@ -46,14 +46,14 @@ struct CurrentEntry {
 
 /// Brings the queue state in line with declared objects and recorded facts.
 pub(crate) fn align(world: &mut World, now: Mono) {
-    if world.mirror.take_stale() {
+    if world.mirror_mut().take_stale() {
         declare_queues(world);
     }
-    if world.state.recovery().is_some() {
+    if world.state().recovery().is_some() {
         // Recovery releases workloads as time passes and agents report, and no record marks each of them.
-        world.mirror.touch_outside();
+        world.mirror_mut().touch_outside();
     }
-    for uid in world.mirror.take_touched() {
+    for uid in world.mirror_mut().take_touched() {
         align_workload(world, uid, now);
         scale_up::align_scale_up(world, uid, now);
     }
@@ -61,23 +61,24 @@ pub(crate) fn align(world: &mut World, now: Mono) {
 
 fn declare_queues(world: &mut World) {
     let settings = Settings {
-        fair_sharing: world.config.fair_sharing.clone(),
-        admission_fair_sharing: world.config.admission_fair_sharing.clone(),
+        fair_sharing: world.config().fair_sharing.clone(),
+        admission_fair_sharing: world.config().admission_fair_sharing.clone(),
         brief: true,
         placed_by_others: true,
         rescan_overtaken: true,
         ties_by_age: true,
         ..Settings::default()
     };
-    world.mirror.forget_declared();
-    let catalog = world.state.catalog();
-    let state = world.mirror.queue_state_mut();
+    let Parts { state, config, mirror, .. } = world.parts();
+    mirror.forget_declared();
+    let catalog = state.catalog();
+    let state = mirror.queue_state_mut();
     *state.settings_mut() = settings;
     state.settings_mut().gates.topology = false;
     // Victims' capacity is reserved for their preemptor, so the preemptor must be evaluated before others.
     state.settings_mut().gates.prioritize_preemptors = true;
     declare_flavors(state, catalog);
-    let ignores_lending = world.config.planted.has(Bug::LendingLimitIgnored);
+    let ignores_lending = config.planted.has(Bug::LendingLimitIgnored);
     let cohorts =
         catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(state, spec))).collect();
     let mut queues: Vec<_> = catalog
@@ -101,7 +102,7 @@ fn declare_queues(world: &mut World) {
     let excluded = excluding
         .filter_map(|(name, spec)| Some((state.queue_id(name)?, spec.exclude_resource_prefixes.clone())))
         .collect();
-    let excluded_before = world.mirror.exclude(excluded);
+    let excluded_before = mirror.exclude(excluded);
     usage::recall_all(world);
     touch_affected(world, &excluded_before);
 }
@@ -125,21 +126,23 @@ fn declare_flavors(state: &mut QueueState, catalog: &Catalog) {
 /// Marks the workloads that new declarations may affect: those outside, and classes with another route or
 /// other requests.
 fn touch_affected(world: &mut World, excluded_before: &BTreeMap<QueueId, Vec<String>>) {
-    world.mirror.reconsider_outside();
-    if world.mirror.is_empty() {
-        world.mirror.touch_all(world.state.workloads().keys().copied());
+    let Parts { state, mirror, .. } = world.parts();
+    mirror.reconsider_outside();
+    if mirror.is_empty() {
+        mirror.touch_all(state.workloads().keys().copied());
         return;
     }
-    for class in world.queues.waiting_classes().collect::<Vec<_>>() {
-        let route = queue_of_class(world, &world.queues.class(class).clone()).ok();
+    for class in world.queues().waiting_classes().collect::<Vec<_>>() {
+        let route = queue_of_class(world, &world.queues().class(class).clone()).ok();
         // The requests of an entry never change, so a class with other requests needs new entries.
         let other_requests =
-            route.is_some_and(|queue| excluded_before.get(&queue) != world.mirror.excluded_in(queue));
+            route.is_some_and(|queue| excluded_before.get(&queue) != world.mirror().excluded_in(queue));
+        let Parts { queues, mirror, .. } = world.parts();
         if other_requests {
-            world.queues.waiting(class).for_each(|position| world.mirror.forget(position.uid));
+            queues.waiting(class).for_each(|position| mirror.forget(position.uid));
         }
-        if other_requests || !world.mirror.is_routed_to(class, route) {
-            world.mirror.touch_all(world.queues.waiting(class).map(|position| position.uid));
+        if other_requests || !mirror.is_routed_to(class, route) {
+            mirror.touch_all(queues.waiting(class).map(|position| position.uid));
         }
     }
 }
@@ -150,38 +153,39 @@ pub(crate) fn candidate_clusters(
     class: ClassId,
     queue: &Arc<str>,
 ) -> Arc<CandidateClusters> {
-    if let Some(known) = world.mirror.known_candidates(class, queue) {
+    if let Some(known) = world.mirror().known_candidates(class, queue) {
         return known.clone();
     }
     let candidates = Arc::new(CandidateClusters::new(
-        world.state.catalog(),
-        world.queues.class(class),
+        world.state().catalog(),
+        world.queues().class(class),
         queue,
-        world.config.residency_required,
+        world.config().residency_required,
     ));
-    world.mirror.know_candidates(class, candidates.clone());
+    world.mirror_mut().know_candidates(class, candidates.clone());
     candidates
 }
 
 /// The cluster queue that the local queue of a class points to. Fails if either of them is missing.
 pub(crate) fn queue_of_class(world: &World, class: &Class) -> Result<QueueId, NoRoute> {
-    let name = world.state.catalog().route(&class.namespace, &class.queue)?;
+    let name = world.state().catalog().route(&class.namespace, &class.queue)?;
     world
-        .mirror
+        .mirror()
         .queue_state()
         .queue_id(&name)
         .ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
 }
 
 fn expected_entry(world: &mut World, uid: Uid, now: Mono) -> ExpectedEntry {
-    let Some(workload) = world.state.workloads().get(&uid) else { return ExpectedEntry::Absent };
+    let Some(workload) = world.state().workloads().get(&uid) else { return ExpectedEntry::Absent };
     if workload.phase() == Phase::Finished {
         return ExpectedEntry::Absent;
     }
     if workload.phase().charged() {
-        let queue = world.queues.charged_to(uid).and_then(|name| world.mirror.queue_state().queue_id(name));
+        let queue =
+            world.queues().charged_to(uid).and_then(|name| world.mirror().queue_state().queue_id(name));
         let queue = queue.filter(|_| {
-            workload.phase() != Phase::Stopping || !world.config.planted.has(Bug::VictimQuotaGivenAway)
+            workload.phase() != Phase::Stopping || !world.config().planted.has(Bug::VictimQuotaGivenAway)
         });
         return queue.map_or(ExpectedEntry::Outside(None), |queue| ExpectedEntry::Holding {
             queue,
@@ -191,20 +195,20 @@ fn expected_entry(world: &mut World, uid: Uid, now: Mono) -> ExpectedEntry {
     if workload.inactive().is_some() {
         return ExpectedEntry::Outside(None);
     }
-    let backs_off = world.live.backoffs().is_backing_off(uid, now);
+    let backs_off = world.live().backoffs().is_backing_off(uid, now);
     if backs_off
-        || world.live.damaged().contains(uid)
+        || world.live().damaged().contains(uid)
         || workload.deletion().is_some()
         || world.held_back(workload, now)
     {
         return ExpectedEntry::Outside(None);
     }
     let class = workload.class();
-    let route = match world.mirror.known_route(class) {
+    let route = match world.mirror().known_route(class) {
         Some(known) => known.clone(),
         None => {
-            let route = queue_of_class(world, world.queues.class(class));
-            world.mirror.know_route(class, route.clone());
+            let route = queue_of_class(world, world.queues().class(class));
+            world.mirror_mut().know_route(class, route.clone());
             route
         }
     };
@@ -214,13 +218,13 @@ fn expected_entry(world: &mut World, uid: Uid, now: Mono) -> ExpectedEntry {
 /// The entry of a workload, if its priority and size are still those of the workload. Otherwise it must be
 /// replaced.
 fn current_entry(world: &World, uid: Uid) -> Option<CurrentEntry> {
-    let state = world.mirror.queue_state();
-    let known = world.mirror.id(uid).and_then(|id| state.workload(id).map(|w| (id, w)));
+    let state = world.mirror().queue_state();
+    let known = world.mirror().id(uid).and_then(|id| state.workload(id).map(|w| (id, w)));
     let expected = world
-        .state
+        .state()
         .workloads()
         .get(&uid)
-        .map(|w| (w.priority(), entries::tag(w, world.queues.class(w.class()))));
+        .map(|w| (w.priority(), entries::tag(w, world.queues().class(w.class()))));
     let (id, workload) = known.filter(|(_, w)| {
         let shape = state.shape_of(w.shape);
         Some((shape.priority, shape.tag)) == expected
@@ -234,7 +238,7 @@ fn current_entry(world: &World, uid: Uid) -> Option<CurrentEntry> {
 }
 
 fn align_workload(world: &mut World, uid: Uid, now: Mono) {
-    world.mirror.leave_outside(uid);
+    world.mirror_mut().leave_outside(uid);
     let current = current_entry(world, uid);
     let stopped_in = current.filter(|entry| entry.is_holding && entry.is_evicted).map(|entry| entry.queue);
     let expected = expected_entry(world, uid, now);
@@ -242,12 +246,12 @@ fn align_workload(world: &mut World, uid: Uid, now: Mono) {
         requeue_preemptor_of(world, uid, queue);
     }
     match expected {
-        ExpectedEntry::Absent => world.mirror.forget(uid),
+        ExpectedEntry::Absent => world.mirror_mut().forget(uid),
         ExpectedEntry::Outside(why) => {
-            world.mirror.forget(uid);
-            world.mirror.put_outside(uid);
-            if let (Some(why), Some(class)) = (why, world.state.workloads().get(&uid).map(|w| w.class())) {
-                world.live.pending_reasons_mut().set(class, Some(why));
+            world.mirror_mut().forget(uid);
+            world.mirror_mut().put_outside(uid);
+            if let (Some(why), Some(class)) = (why, world.state().workloads().get(&uid).map(|w| w.class())) {
+                world.live_mut().pending_reasons_mut().set(class, Some(why));
             }
         }
         ExpectedEntry::Pending(queue) => align_pending(world, uid, queue, current),
@@ -256,38 +260,38 @@ fn align_workload(world: &mut World, uid: Uid, now: Mono) {
 }
 
 fn align_pending(world: &mut World, uid: Uid, queue: QueueId, current: Option<CurrentEntry>) {
-    let class = world.state.workloads()[&uid].class();
-    world.mirror.route(class, queue);
+    let class = world.state().workloads()[&uid].class();
+    world.mirror_mut().route(class, queue);
     match current {
         Some(entry) if entry.queue == queue && !entry.is_holding => {}
         Some(entry) if entry.queue == queue => {
-            let since = entries::since(&world.state.workloads()[&uid]);
-            world.mirror.set_sizes(uid, None);
-            world.mirror.queue_state_mut().requeue(entry.id, since);
+            let since = entries::since(&world.state().workloads()[&uid]);
+            world.mirror_mut().set_sizes(uid, None);
+            world.mirror_mut().queue_state_mut().requeue(entry.id, since);
         }
         _ => {
-            world.mirror.forget(uid);
+            world.mirror_mut().forget(uid);
             let new = entries::new_workload(world, uid, queue);
-            let id = world.mirror.queue_state_mut().add_pending(new);
-            world.mirror.know(uid, id);
+            let id = world.mirror_mut().queue_state_mut().add_pending(new);
+            world.mirror_mut().know(uid, id);
         }
     }
 }
 
 fn align_holder(world: &mut World, uid: Uid, queue: QueueId, evicted: bool, current: Option<CurrentEntry>) {
-    let sizes = entries::sizes(&world.state.workloads()[&uid]);
+    let sizes = entries::sizes(&world.state().workloads()[&uid]);
     let current = current.filter(|entry| entry.queue == queue);
     let id = match current {
-        Some(entry) if entry.is_holding && world.mirror.sizes(uid) == sizes.as_ref() => entry.id,
+        Some(entry) if entry.is_holding && world.mirror().sizes(uid) == sizes.as_ref() => entry.id,
         _ => {
             let pending = current.filter(|entry| !entry.is_holding).map(|entry| entry.id);
             charge_entry(world, uid, queue, evicted, pending, sizes)
         }
     };
     if evicted
-        != world.mirror.queue_state().workload(id).is_some_and(meridian_queueing::model::Workload::evicted)
+        != world.mirror().queue_state().workload(id).is_some_and(meridian_queueing::model::Workload::evicted)
     {
-        let state = world.mirror.queue_state_mut();
+        let state = world.mirror_mut().queue_state_mut();
         if evicted { state.evict(id) } else { state.cancel_eviction(id) }
     }
 }
@@ -303,16 +307,16 @@ fn charge_entry(
 ) -> WorkloadId {
     let given = entries::given(world, uid);
     // Victims of equal priority are preempted in reverse order of reservation.
-    let charged_at = world.state.workloads()[&uid].reserved().map_or(0, |at| at.0);
+    let charged_at = world.state().workloads()[&uid].reserved().map_or(0, |at| at.0);
     if let Some(id) = pending {
-        world.mirror.queue_state_mut().reserve_pending(id, given, charged_at);
+        world.mirror_mut().queue_state_mut().reserve_pending(id, given, charged_at);
         return id;
     }
-    world.mirror.forget(uid);
+    world.mirror_mut().forget(uid);
     let new = entries::new_workload(world, uid, queue);
-    let id = world.mirror.queue_state_mut().add_holder(new, given, charged_at, evicted, true);
-    world.mirror.know(uid, id);
-    world.mirror.set_sizes(uid, sizes);
+    let id = world.mirror_mut().queue_state_mut().add_holder(new, given, charged_at, evicted, true);
+    world.mirror_mut().know(uid, id);
+    world.mirror_mut().set_sizes(uid, sizes);
     id
 }
 
@@ -320,15 +324,16 @@ fn charge_entry(
 /// already, but a queue may have moved to another cohort since the preemption.
 fn requeue_preemptor_of(world: &mut World, victim: Uid, queue: QueueId) {
     let Some(preemptor) =
-        world.state.workloads().get(&victim).and_then(|w| w.preempted()).map(|preempted| preempted.by)
+        world.state().workloads().get(&victim).and_then(|w| w.preempted()).map(|preempted| preempted.by)
     else {
         return;
     };
-    let state = world.mirror.queue_state();
-    let Some(waits_in) = world.mirror.id(preemptor).and_then(|id| state.workload(id)).map(|w| w.queue) else {
+    let state = world.mirror().queue_state();
+    let Some(waits_in) = world.mirror().id(preemptor).and_then(|id| state.workload(id)).map(|w| w.queue)
+    else {
         return;
     };
     if state.queue(waits_in).tree != state.queue(queue).tree {
-        world.mirror.queue_state_mut().quota_released(waits_in);
+        world.mirror_mut().queue_state_mut().quota_released(waits_in);
     }
 }

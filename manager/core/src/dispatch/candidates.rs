@@ -49,7 +49,7 @@ pub(crate) fn dispatch(
     counts: Option<Vec<u32>>,
 ) -> bool {
     let Some(class) = turn.workload(uid).map(|w| w.class()) else { return false };
-    let submitted = turn.world.queues.class(class).gang.clone();
+    let submitted = turn.world.queues().class(class).gang.clone();
     let candidates = align::candidate_clusters(turn.world, class, queue);
     let gang =
         counts.as_ref().map_or_else(|| submitted.clone(), |counts| Arc::new(submitted.with_counts(counts)));
@@ -100,7 +100,7 @@ fn ranked_clusters(
             }
         }
     }
-    turn.world.live.pending_reasons_mut().set_at_clusters(class, reasons, !scores.is_empty());
+    turn.world.live_mut().pending_reasons_mut().set_at_clusters(class, reasons, !scores.is_empty());
     scores.sort();
     scores
 }
@@ -117,12 +117,12 @@ pub fn check_cluster(
     readiness::check_provider(world, uid, now, gang, &candidate.cluster)?;
     let must_grow = check_capacity(world, uid, gang, candidates, candidate)?;
     let cluster = &candidate.cluster;
-    let live = world.live.cluster(cluster).ok_or(Why::NotConnected)?;
+    let live = world.live().cluster(cluster).ok_or(Why::NotConnected)?;
     let free_share = gang
         .scarcest()
         .filter(|_| candidates.prefers_emptiest())
         .map_or(0, |r| live.capacity().free(r).saturating_mul(1_000) / live.capacity().capacity(r).max(1));
-    let failed_starts = world.live.failed_starts().times(uid, cluster);
+    let failed_starts = world.live().failed_starts().times(uid, cluster);
     Ok(Score {
         failed_starts,
         failed_starts_of_all: live.starts().blamed(),
@@ -146,7 +146,7 @@ pub fn check_capacity(
     if candidate.capped {
         caps::check_caps(world, uid, &candidates.queue, gang, cluster)?;
     }
-    let live = world.live.cluster(cluster).ok_or(Why::NotConnected)?;
+    let live = world.live().cluster(cluster).ok_or(Why::NotConnected)?;
     let fits = live.capacity().fits(gang);
     // Report a lack of total capacity first. The topology is the obstacle only if the cluster is large enough
     // without it.
@@ -196,10 +196,10 @@ pub(crate) fn eligible_clusters_of_pending(
     uid: Uid,
     refusals: Refusals,
 ) -> Vec<ClusterName> {
-    let state = turn.world.mirror.queue_state();
+    let state = turn.world.mirror().queue_state();
     let queue = turn
         .world
-        .mirror
+        .mirror()
         .id(uid)
         .and_then(|id| state.workload(id))
         .map(|w| state.queue(w.queue).setup.name.clone());

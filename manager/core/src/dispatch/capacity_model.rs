@@ -92,8 +92,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
             return known.clone();
         }
         let queue = state.workload(id).map(|w| state.queue(w.queue).setup.name.clone());
-        let uid = self.turn.world.mirror.uid(id);
-        if let Some(uid) = uid.filter(|_| self.turn.world.mirror.is_scale_up(id)) {
+        let uid = self.turn.world.mirror().uid(id);
+        if let Some(uid) = uid.filter(|_| self.turn.world.mirror().is_scale_up(id)) {
             let found: Arc<[ClusterName]> =
                 scale_up::scale_up_cluster(self.turn.world, uid, self.turn.now.mono).into_iter().collect();
             self.eligible.insert(id, found.clone());
@@ -135,10 +135,10 @@ impl<'a, 'w> Clusters<'a, 'w> {
         workload: WorkloadId,
         victims: &[Target],
     ) -> Option<ClusterName> {
-        let uid = self.turn.world.mirror.uid(workload)?;
+        let uid = self.turn.world.mirror().uid(workload)?;
         let gang = self.assumed_gang(workload)?;
         let eligible = self.eligible_for(state, workload, uid, &gang);
-        let is_scale_up = self.turn.world.mirror.is_scale_up(workload);
+        let is_scale_up = self.turn.world.mirror().is_scale_up(workload);
         if let Some(cluster) = eligible.iter().find(|cluster| self.fits_in(cluster, uid, &gang, is_scale_up))
         {
             return Some(cluster.clone());
@@ -168,7 +168,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true)))
         {
             let Some((victim, cluster)) =
-                self.turn.world.mirror.uid(id).zip(self.cluster_name_of(id).cloned())
+                self.turn.world.mirror().uid(id).zip(self.cluster_name_of(id).cloned())
             else {
                 continue;
             };
@@ -189,7 +189,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             for target in
                 victims.iter().filter(|target| self.cluster_name_of(target.workload) == Some(&cluster))
             {
-                let Some(victim) = self.turn.world.mirror.uid(target.workload) else { continue };
+                let Some(victim) = self.turn.world.mirror().uid(target.workload) else { continue };
                 if let Some(simulation) = search.clusters.get_mut(&cluster) {
                     simulation.change(self.turn.world, victim, true);
                 }
@@ -233,7 +233,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         if !self.is_within_caps(cluster, uid, gang) {
             return false;
         }
-        let Some(live) = self.turn.world.live.cluster(cluster) else { return false };
+        let Some(live) = self.turn.world.live().cluster(cluster) else { return false };
         let cached = |cache: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, compute: &dyn Fn() -> bool| {
             *cache.entry((cluster.clone(), gang.clone())).or_insert_with(compute)
         };
@@ -266,17 +266,17 @@ impl<'a, 'w> Clusters<'a, 'w> {
     /// scale-up, the added pods only.
     fn assumed_gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
         let world = &*self.turn.world;
-        if world.mirror.is_scale_up(workload) {
-            return gangs::scale_up_gang(world, world.mirror.uid(workload)?);
+        if world.mirror().is_scale_up(workload) {
+            return gangs::scale_up_gang(world, world.mirror().uid(workload)?);
         }
-        self.assumed.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.mirror.uid(workload)?))
+        self.assumed.get(&workload).cloned().or_else(|| gangs::gang_of(world, world.mirror().uid(workload)?))
     }
 
     /// Clears caches that are outdated once a workload has taken capacity. Always returns true.
     fn capacity_taken(&mut self, uid: Uid) -> bool {
         // Others may use what was reserved for the workload and isn't needed.
         if reserved::release_reservation(self.turn.world, uid) {
-            self.turn.world.live.pass_mut().reevaluate_parked();
+            self.turn.world.live_mut().pass_mut().reevaluate_parked();
         }
         self.fits.clear();
         self.spares_reserved.clear();
@@ -286,8 +286,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
     }
 
     fn cluster_name_of(&self, holder: WorkloadId) -> Option<&ClusterName> {
-        let uid = self.turn.world.mirror.uid(holder)?;
-        self.turn.workload(uid)?.right().map(|(_, leg)| &leg.cluster)
+        let uid = self.turn.world.mirror().uid(holder)?;
+        self.turn.workload(uid)?.right().map(|(_, leg)| leg.cluster())
     }
 }
 
@@ -303,7 +303,7 @@ impl CapacityModel for Clusters<'_, '_> {
         assignment: Option<&Assignment>,
     ) {
         self.assumed.remove(&workload);
-        let Some(assignment) = assignment.filter(|_| !self.turn.world.mirror.is_scale_up(workload)) else {
+        let Some(assignment) = assignment.filter(|_| !self.turn.world.mirror().is_scale_up(workload)) else {
             return;
         };
         if let Some(gang) = self.assumed_gang(workload) {
@@ -313,7 +313,7 @@ impl CapacityModel for Clusters<'_, '_> {
             } else {
                 Arc::new(gang.with_counts(&counts))
             };
-            let flavors = self.turn.world.mirror.flavors_of(state, assignment);
+            let flavors = self.turn.world.mirror_mut().flavors_of(state, assignment);
             self.assumed.insert(workload, gangs::with_flavor_constraints(self.turn.world, &gang, &flavors));
         }
     }
@@ -325,7 +325,7 @@ impl CapacityModel for Clusters<'_, '_> {
     /// A cluster that reconnected will report its capacity soon. An agent that refused because it was
     /// overloaded or because the previous attempt still runs may accept the workload soon.
     fn may_fit_soon(&mut self, state: &QueueState, workload: WorkloadId) -> bool {
-        let mirror = &self.turn.world.mirror;
+        let mirror = self.turn.world.mirror();
         let Some(uid) = mirror.uid(workload).filter(|_| !mirror.is_scale_up(workload)) else {
             return false;
         };
@@ -342,7 +342,7 @@ impl CapacityModel for Clusters<'_, '_> {
         let world = &*self.turn.world;
         let fits = |cluster: &ClusterName| {
             caps::check_caps(world, uid, &queue, &gang, cluster).is_ok()
-                && world.live.cluster(cluster).is_some_and(|live| live.capacity().fits(&gang).is_ok())
+                && world.live().cluster(cluster).is_some_and(|live| live.capacity().fits(&gang).is_ok())
                 && topology::check_domains(world, &gang, cluster, Gone::Nobody).is_ok()
         };
         let mut allowed = candidates
@@ -373,13 +373,13 @@ impl CapacityModel for Clusters<'_, '_> {
             .filter(|simulation| simulation.is_for(&gang));
         let free = simulation
             .map(SimulatedEviction::free)
-            .or_else(|| Some(self.turn.world.live.cluster(&cluster)?.capacity().estimate()));
+            .or_else(|| Some(self.turn.world.live().cluster(&cluster)?.capacity().estimate()));
         let domains =
             free.map(|free| topology::domains_for(self.turn.world, &gang, free)).unwrap_or_default();
         let now = self.turn.now.mono;
         let world = &mut *self.turn.world;
-        let Some(uid) = world.mirror.uid(workload) else { return };
-        let victims = victims.iter().filter_map(|victim| world.mirror.uid(victim.workload)).collect();
+        let Some(uid) = world.mirror().uid(workload) else { return };
+        let victims = victims.iter().filter_map(|victim| world.mirror().uid(victim.workload)).collect();
         reserved::reserve(world, uid, (cluster, domains), gang, victims, now);
         self.spares_reserved.clear();
         self.search = None;
@@ -390,27 +390,28 @@ impl CapacityModel for Clusters<'_, '_> {
         // A scale-up that was admitted in this pass is still a separate entry, dated by its job's last
         // change. Preempting it would stop the whole gang, although the gang may be much older. The next pass
         // merges the two entries.
-        if world.mirror.is_scale_up(holder) {
+        if world.mirror().is_scale_up(holder) {
             return false;
         }
         // A scale-up doesn't preempt its own gang.
-        if world.mirror.is_scale_up(workload) && world.mirror.uid(workload) == world.mirror.uid(holder) {
+        if world.mirror().is_scale_up(workload) && world.mirror().uid(workload) == world.mirror().uid(holder)
+        {
             return false;
         }
         let Some(uid) =
-            world.mirror.uid(workload).filter(|uid| !world.live.reservations().may_preempt_all(*uid))
+            world.mirror().uid(workload).filter(|uid| !world.live().reservations().may_preempt_all(*uid))
         else {
             return true;
         };
-        world.mirror.uid(holder).is_none_or(|other| world.live.reservations().may_preempt(uid, other))
+        world.mirror().uid(holder).is_none_or(|other| world.live().reservations().may_preempt(uid, other))
     }
 
     /// A cluster refused the workload or failed to start it, or its preemption history protects some victims.
     fn has_own_obstacle(&self, workload: WorkloadId) -> bool {
         let world = &*self.turn.world;
-        let Some(uid) = world.mirror.uid(workload) else { return false };
+        let Some(uid) = world.mirror().uid(workload) else { return false };
         readiness::has_own_backoff(world, uid, self.turn.now.mono)
-            || !world.live.reservations().may_preempt_all(uid)
+            || !world.live().reservations().may_preempt_all(uid)
     }
 
     fn clusters(&mut self, state: &QueueState, workload: WorkloadId) -> Vec<ClusterIndex> {
@@ -419,7 +420,7 @@ impl CapacityModel for Clusters<'_, '_> {
             return Vec::new();
         }
         let members: Vec<ClusterName> = self.turn.world.members();
-        let known = self.turn.world.mirror.uid(workload).zip(self.assumed_gang(workload));
+        let known = self.turn.world.mirror().uid(workload).zip(self.assumed_gang(workload));
         let Some((uid, gang)) = known else { return Vec::new() };
         let eligible = self.eligible_for(state, workload, uid, &gang);
         eligible
@@ -431,25 +432,25 @@ impl CapacityModel for Clusters<'_, '_> {
 
     fn cluster_of(&self, holder: WorkloadId) -> Option<ClusterIndex> {
         let cluster = self.cluster_name_of(holder)?;
-        let position = self.turn.world.state.members().keys().position(|member| member == cluster)?;
+        let position = self.turn.world.state().members().keys().position(|member| member == cluster)?;
         u32::try_from(position).ok()
     }
 
     fn take(&mut self, state: &QueueState, workload: WorkloadId, assignment: &Assignment) -> bool {
-        let Some(uid) = self.turn.world.mirror.uid(workload) else { return false };
+        let Some(uid) = self.turn.world.mirror().uid(workload) else { return false };
         let queue = state
             .workload(workload)
             .map(|w| state.queue(w.queue).setup.name.clone())
             .unwrap_or_else(|| Arc::from(""));
-        if self.turn.world.mirror.is_scale_up(workload) {
+        if self.turn.world.mirror().is_scale_up(workload) {
             return scale_up::start_scale_up(self.turn, uid) && self.capacity_taken(uid);
         }
         let counts = assignment.counts();
         let has_all_pods = self.turn.workload(uid).is_some_and(|workload| {
-            let gang = &self.turn.world.queues.class(workload.class()).gang;
+            let gang = &self.turn.world.queues().class(workload.class()).gang;
             gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied())
         });
-        let flavors = self.turn.world.mirror.flavors_of(state, assignment);
+        let flavors = self.turn.world.mirror_mut().flavors_of(state, assignment);
         let is_offered =
             candidates::dispatch(self.turn, uid, &queue, flavors, (!has_all_pods).then_some(counts));
         is_offered && self.capacity_taken(uid)

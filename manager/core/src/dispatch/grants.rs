@@ -10,6 +10,7 @@ use crate::live::leases::Lease;
 use crate::sessions::outbox::CommandRef;
 use crate::state::residency;
 use crate::state::workload::phase::Phase;
+use crate::world::Parts;
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
@@ -25,12 +26,16 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let Some(workload) = turn.workload(uid) else { return };
     let Some(leg) = workload.legs().get(&offer) else { return };
     let (cluster, class, term, on_loss) =
-        (leg.cluster.clone(), workload.class(), workload.term(), workload.on_loss());
-    let class = turn.world.queues.class(class).clone();
-    let allowed =
-        residency::check(turn.world.state.catalog(), &class, &cluster, turn.world.config.residency_required)
-            .is_ok();
-    let ignores_rules = turn.world.config.planted.has(Bug::ResidencyCheckedOnce);
+        (leg.cluster().clone(), workload.class(), workload.term(), workload.on_loss());
+    let class = turn.world.queues().class(class).clone();
+    let allowed = residency::check(
+        turn.world.state().catalog(),
+        &class,
+        &cluster,
+        turn.world.config().residency_required,
+    )
+    .is_ok();
+    let ignores_rules = turn.world.config().planted.has(Bug::ResidencyCheckedOnce);
     let closed = readiness::is_closed(turn.world, uid, &cluster);
     if workload.phase() != Phase::Dispatching
         || turn.world.held_back(workload, turn.now.mono)
@@ -51,11 +56,14 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         offers::release_quota_if_idle(turn, uid);
         return;
     }
-    let leadership = turn.world.state.leadership();
-    let mut fence =
-        Fence { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.grants() + 1 };
+    let leadership = turn.world.state().leadership();
+    let mut fence = Fence {
+        epoch: leadership.epoch,
+        leadership: leadership.id,
+        counter: turn.world.state().grants() + 1,
+    };
     if let Some(old) = granted_before
-        && turn.world.config.planted.has(Bug::FenceReused)
+        && turn.world.config().planted.has(Bug::FenceReused)
     {
         fence = old;
     }
@@ -66,10 +74,10 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
         ..Entry::new(Action::Grant, uid.to_string())
     };
     turn.audit(Actor::System, entry);
-    turn.world.live.counts_mut().add_one(Count::Grants);
+    turn.world.live_mut().counts_mut().add_one(Count::Grants);
     let others: Vec<OfferId> = turn
         .workload(uid)
-        .map(|w| w.legs().iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+        .map(|w| w.legs().iter().filter(|(_, l)| l.state().open()).map(|(o, _)| *o).collect())
         .unwrap_or_default();
     for other in others {
         offers::withdraw(turn, uid, other);
@@ -82,7 +90,7 @@ pub(crate) fn grant(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
 /// Records that a ledger with the right to run was replaced, and when the lease will have lapsed.
 pub(crate) fn record_replaced_ledger(turn: &mut Turn<'_>, uid: Uid, fence: Fence) {
     let Some(workload) = turn.workload(uid) else { return };
-    let lease = turn.world.live.leases().get(fence).filter(|_| workload.on_loss() == OnLoss::Fence);
+    let lease = turn.world.live().leases().get(fence).filter(|_| workload.on_loss() == OnLoss::Fence);
     let until = lease.map(|lease| turn.now.wall + lease.deadline().since(turn.now.mono));
     turn.record_workload(uid, WorkloadFact::LedgerReplaced { fence, until });
 }
@@ -99,12 +107,12 @@ pub(crate) fn lease(
 ) {
     let lease = Lease::granted(uid, manager_lease(turn, term), start_by, turn.now.mono);
     let due = if on_loss == OnLoss::Fence { lease.deadline().min(start_by) } else { start_by };
-    turn.world.live.leases_mut().start(fence, lease, due);
+    turn.world.live_mut().leases_mut().start(fence, lease, due);
 }
 
 fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
     let mut lease = ManagerLease::from_composed(turn.now.mono, term);
-    if turn.world.config.planted.has(Bug::NoDriftBound) {
+    if turn.world.config().planted.has(Bug::NoDriftBound) {
         lease.deadline = turn.now.mono + term;
     }
     lease
@@ -113,12 +121,14 @@ fn manager_lease(turn: &Turn<'_>, term: Millis) -> ManagerLease {
 /// Releases the lease of an attempt that is over. The next leadership may not know about the end until the
 /// records so far are durable, so the deadline is kept until then.
 pub(crate) fn release_lease(turn: &mut Turn<'_>, fence: Fence) {
-    turn.world.live.leases_mut().release(fence, turn.world.state.last());
+    let last = turn.world.state().last();
+    turn.world.live_mut().leases_mut().release(fence, last);
 }
 
 /// Notes that an answer that renews this lease was composed: its term counts from now.
 pub(crate) fn note_lease_composed(world: &mut World, fence: Fence, now: Mono) {
-    world.live.leases_mut().compose(fence, now, world.config.planted);
+    let Parts { live, config, .. } = world.parts();
+    live.leases_mut().compose(fence, now, config.planted);
 }
 
 /// Settles a workload after its attempt ended: it is finished if its result is known, forgotten if it was
@@ -150,22 +160,23 @@ pub(crate) fn finish_as(turn: &mut Turn<'_>, uid: Uid, result: EndResult) {
 
 /// Whether this manager's claim of leadership is still valid.
 pub(crate) fn holds_leader_claim(turn: &Turn<'_>) -> bool {
-    turn.now.mono < turn.world.live.claim_until() || turn.world.config.planted.has(Bug::AnswersWithoutClaim)
+    turn.now.mono < turn.world.live().claim_until()
+        || turn.world.config().planted.has(Bug::AnswersWithoutClaim)
 }
 
 /// Whether a cluster may be sent anything about a workload. Residency rules may change at any time, so every
 /// send checks them.
 pub(crate) fn may_disclose(turn: &Turn<'_>, uid: Uid, cluster: &ClusterName) -> bool {
     let Some(workload) = turn.workload(uid) else { return false };
-    let class = turn.world.queues.class(workload.class());
+    let class = turn.world.queues().class(workload.class());
     let is_in_region = readiness::located_elsewhere(turn.world, cluster).is_none();
-    turn.world.config.planted.has(Bug::ResidencyCheckedOnce)
+    turn.world.config().planted.has(Bug::ResidencyCheckedOnce)
         || is_in_region
             && residency::check(
-                turn.world.state.catalog(),
+                turn.world.state().catalog(),
                 class,
                 cluster,
-                turn.world.config.residency_required,
+                turn.world.config().residency_required,
             )
             .is_ok()
 }

@@ -35,7 +35,7 @@ pub(crate) fn is_readable(turn: &mut Turn<'_>, uid: Uid) -> bool {
 
 /// Notes damage: from now on the workload is neither offered nor granted.
 pub(crate) fn note_damaged(turn: &mut Turn<'_>, uid: Uid) {
-    if turn.world.live.damaged_mut().note_damaged(uid) {
+    if turn.world.live_mut().damaged_mut().note_damaged(uid) {
         offers::withdraw_open(turn, uid);
         changed(turn, uid);
     }
@@ -43,13 +43,13 @@ pub(crate) fn note_damaged(turn: &mut Turn<'_>, uid: Uid) {
 
 /// Notes that the manifest can be read again.
 pub(crate) fn note_intact(turn: &mut Turn<'_>, uid: Uid) {
-    if turn.world.live.damaged_mut().forget(uid) {
+    if turn.world.live_mut().damaged_mut().forget(uid) {
         changed(turn, uid);
     }
 }
 
 fn changed(turn: &mut Turn<'_>, uid: Uid) {
-    turn.world.mirror.touch(uid);
+    turn.world.mirror_mut().touch(uid);
     turn.view_changed(uid);
     turn.capacity_changed();
 }

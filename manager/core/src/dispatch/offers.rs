@@ -11,19 +11,19 @@ use meridian_shared::ids::{ClusterName, OfferId, Uid};
 use std::sync::Arc;
 
 pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>, choice: Choice) {
-    let leadership = turn.world.state.leadership();
+    let leadership = turn.world.state().leadership();
     let offer = OfferId {
         epoch: leadership.epoch,
         leadership: leadership.id,
-        counter: turn.world.state.offers() + 1,
+        counter: turn.world.state().offers() + 1,
     };
-    let ledger = turn.world.state.members()[&cluster].ledger;
+    let ledger = turn.world.state().members()[&cluster].ledger();
     turn.record_workload(
         uid,
         WorkloadFact::Offered { offer, cluster: cluster.clone(), ledger, choice: Some(choice) },
     );
     let number = turn.send(&cluster, CommandRef::Offer(uid, offer)).unwrap_or(0);
-    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(&cluster) {
         live.capacity_mut().asked(offer, number, gang);
     }
 }
@@ -31,13 +31,13 @@ pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &
 /// Withdraws one offer, unless its leg is already closed.
 pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let Some(leg) = turn.workload(uid).and_then(|w| w.legs().get(&offer)) else { return };
-    if !leg.state.open() {
+    if !leg.state().open() {
         return;
     }
-    let cluster = leg.cluster.clone();
+    let cluster = leg.cluster().clone();
     turn.record_workload(uid, WorkloadFact::Withdrawn { offer });
     turn.send(&cluster, CommandRef::Withdraw(uid, offer));
-    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(&cluster) {
         live.capacity_mut().over(offer);
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn withdraw_open(turn: &mut Turn<'_>, uid: Uid) {
 pub(crate) fn withdraw_open_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     let open: Vec<OfferId> = turn
         .workload(uid)
-        .map(|w| w.legs().iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+        .map(|w| w.legs().iter().filter(|(_, l)| l.state().open()).map(|(o, _)| *o).collect())
         .unwrap_or_default();
     for offer in open {
         withdraw(turn, uid, offer);
@@ -67,7 +67,7 @@ pub(crate) fn release_quota_if_idle(turn: &mut Turn<'_>, uid: Uid) {
 fn release_quota_if_idle_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
     let idle = turn.workload(uid).is_some_and(|w| {
         matches!(w.phase(), Phase::Dispatching | Phase::Reserved)
-            && !w.legs().values().any(|l| l.state.open())
+            && !w.legs().values().any(|l| l.state().open())
     });
     if idle {
         turn.record_workload(uid, WorkloadFact::QuotaReleased { preempted, at: turn.now.wall });
@@ -83,11 +83,11 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
         .get(cluster)
         .into_iter()
         .flatten()
-        .filter_map(|(uid, _)| turn.world.state.workloads().get(uid).map(|w| (*uid, w)))
+        .filter_map(|(uid, _)| turn.world.state().workloads().get(uid).map(|w| (*uid, w)))
         .flat_map(|(uid, w)| {
             w.legs()
                 .iter()
-                .filter(|(_, l)| l.cluster == *cluster && l.state.open())
+                .filter(|(_, l)| *l.cluster() == *cluster && l.state().open())
                 .map(move |(o, _)| (uid, *o))
         })
         .collect();
@@ -99,7 +99,7 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
 
 /// Stops counting the capacity of an offer that ended without a start.
 pub(crate) fn release_offer_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
-    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
         live.capacity_mut().over(offer);
     }
 }

@@ -28,22 +28,22 @@ const BUDGET_DOUBLINGS_MAX: u32 = 20;
 
 /// Brings the estimated free capacity of every cluster up to date.
 pub(crate) fn refresh_capacity(turn: &mut Turn<'_>) {
-    turn.world.live.clusters_mut().for_each(|live| live.capacity_mut().refresh());
+    turn.world.live_mut().clusters_mut().for_each(|live| live.capacity_mut().refresh());
 }
 
 fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
     turn.world
-        .state
+        .state()
         .workloads()
         .values()
-        .any(|w| w.legs().values().any(|leg| leg.state == leg::LegState::Offered))
+        .any(|w| w.legs().values().any(|leg| leg.state() == leg::LegState::Offered))
 }
 
 /// Admits, preempts and records pending reasons until nothing changes or the turn's budget is used up.
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
     // Rules in doubt may allow clusters that the newest rules forbid.
-    if turn.world.state.rules_doubted().is_some()
-        || (turn.world.config.planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
+    if turn.world.state().rules_doubted().is_some()
+        || (turn.world.config().planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
     {
         return;
     }
@@ -55,43 +55,43 @@ pub(crate) fn schedule(turn: &mut Turn<'_>) {
     starvation_guard::apply_starvation_guard(turn);
     if reserved::release_reservations(turn.world, turn.now.mono)
         | released
-        | turn.world.live.pass_mut().take_capacity_changed()
+        | turn.world.live_mut().pass_mut().take_capacity_changed()
     {
-        turn.world.mirror.queue_state_mut().requeue_for_capacity();
+        turn.world.mirror_mut().queue_state_mut().requeue_for_capacity();
     }
-    let mut budget = TurnBudget::of(turn.world.config.heads_max, turn.world.live.pass().cuts());
+    let mut budget = TurnBudget::of(turn.world.config().heads_max, turn.world.live().pass().cuts());
     for _ in 0..ROUNDS_MAX {
-        if turn.world.mirror.queue_state().changed_trees().next().is_none() {
-            turn.world.live.pass_mut().completed();
+        if turn.world.mirror().queue_state().changed_trees().next().is_none() {
+            turn.world.live_mut().pass_mut().completed();
             return;
         }
         if budget.is_used_up() {
             break;
         }
         let results = run_cycles(turn, &mut budget);
-        turn.world.live.counts_mut().add(Count::AttemptsFruitful, results.fruitful);
-        turn.world.live.counts_mut().add(Count::AttemptsFruitless, results.fruitless);
+        turn.world.live_mut().counts_mut().add(Count::AttemptsFruitful, results.fruitful);
+        turn.world.live_mut().counts_mut().add(Count::AttemptsFruitless, results.fruitless);
         store_pending_reasons(turn, &results);
         preempt_victims(turn, results.victims);
         // Withdrawn offers no longer use capacity.
         refresh_capacity(turn);
         reserved::end_preemption_backoffs(turn.world);
         align::align(turn.world, turn.now.mono);
-        if turn.world.live.pass_mut().take_capacity_changed() {
-            turn.world.mirror.queue_state_mut().requeue_for_capacity();
+        if turn.world.live_mut().pass_mut().take_capacity_changed() {
+            turn.world.mirror_mut().queue_state_mut().requeue_for_capacity();
         }
     }
     // If the budget ran out, the next turn decides the rest at once. If the rounds ran out, it waits for new
     // input.
     let is_cut_short = budget.is_used_up();
-    turn.world.live.counts_mut().add(Count::CutShort, u64::from(is_cut_short));
-    turn.world.live.pass_mut().left_decisions(is_cut_short);
+    turn.world.live_mut().counts_mut().add(Count::CutShort, u64::from(is_cut_short));
+    turn.world.live_mut().pass_mut().left_decisions(is_cut_short);
 }
 
 /// Runs cycles until no head is left to evaluate or the budget is used up.
 fn run_cycles(turn: &mut Turn<'_>, budget: &mut TurnBudget) -> CycleResults {
     let awaited_preemptors = reserved::awaited_preemptors(turn.world);
-    let mut taken = turn.world.mirror.take();
+    let mut taken = turn.world.mirror_mut().take();
     let mut results = CycleResults::default();
     let mut clusters = Clusters::new(turn);
     let queue_state = Arc::make_mut(&mut taken);
@@ -107,7 +107,7 @@ fn run_cycles(turn: &mut Turn<'_>, budget: &mut TurnBudget) -> CycleResults {
         results.add(report);
         !ends_backoff && !budget.is_used_up()
     });
-    turn.world.mirror.put(taken);
+    turn.world.mirror_mut().put(taken);
     results
 }
 
@@ -118,7 +118,7 @@ fn store_pending_reasons(turn: &mut Turn<'_>, results: &CycleResults) {
     for head in results.heads.iter().rev() {
         match head {
             Head::Skipped(skipped) => store_reason_of_skipped(turn, skipped, &mut classes),
-            Head::Evaluated(entry) if turn.world.mirror.is_scale_up(entry.workload) => {
+            Head::Evaluated(entry) if turn.world.mirror().is_scale_up(entry.workload) => {
                 store_reason_of_scale_up(turn, entry, &mut scale_ups);
             }
             Head::Evaluated(entry) => {
@@ -130,22 +130,23 @@ fn store_pending_reasons(turn: &mut Turn<'_>, results: &CycleResults) {
 }
 
 fn store_reason_of_skipped(turn: &mut Turn<'_>, skipped: &SkippedHead, classes: &mut BTreeSet<ClassId>) {
-    let class = turn.world.mirror.uid(skipped.workload).and_then(|uid| turn.workload(uid)).map(|w| w.class());
+    let class =
+        turn.world.mirror().uid(skipped.workload).and_then(|uid| turn.workload(uid)).map(|w| w.class());
     if let Some((class, why)) = class
         .filter(|class| classes.insert(*class))
-        .zip(why_not::why_skipped(turn.world.mirror.queue_state(), skipped))
+        .zip(why_not::why_skipped(turn.world.mirror().queue_state(), skipped))
     {
-        turn.world.live.pending_reasons_mut().set(class, Some(why));
+        turn.world.live_mut().pending_reasons_mut().set(class, Some(why));
     }
 }
 
 fn store_reason_of_scale_up(turn: &mut Turn<'_>, entry: &CycleEntry, scale_ups: &mut BTreeSet<Uid>) {
-    let Some(uid) = turn.world.mirror.uid(entry.workload) else { return };
+    let Some(uid) = turn.world.mirror().uid(entry.workload) else { return };
     // If the cluster of the scale-up lacks capacity, that reason was stored when the cluster was evaluated.
     if scale_ups.insert(uid) && CycleResults::waits_for_quota(entry) {
         let why = scale_up::scale_up_cluster(turn.world, uid, turn.now.mono).err();
-        let why = why.unwrap_or_else(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
-        turn.world.live.scale_up_reasons_mut().set(uid, why);
+        let why = why.unwrap_or_else(|| why_not::why_not(turn.world.mirror().queue_state(), entry));
+        turn.world.live_mut().scale_up_reasons_mut().set(uid, why);
     }
 }
 
@@ -156,7 +157,7 @@ fn store_reason_of_entry(
     has_quota: bool,
     classes: &mut BTreeSet<ClassId>,
 ) {
-    let uid = turn.world.mirror.uid(entry.workload);
+    let uid = turn.world.mirror().uid(entry.workload);
     let Some(class) = uid.and_then(|uid| turn.workload(uid)).map(|w| w.class()) else { return };
     if !classes.insert(class) {
         return;
@@ -165,18 +166,18 @@ fn store_reason_of_entry(
     // stored per cluster say why then.
     let is_short = matches!(entry.outcome, EntryOutcome::NoFit | EntryOutcome::NoCandidates);
     let waits = CycleResults::waits_for_quota(entry) && !(is_short && has_quota);
-    let why = waits.then(|| why_not::why_not(turn.world.mirror.queue_state(), entry));
-    let why = why.filter(|_| !turn.world.config.planted.has(Bug::ReasonForgotten));
-    turn.world.live.pending_reasons_mut().set(class, why);
+    let why = waits.then(|| why_not::why_not(turn.world.mirror().queue_state(), entry));
+    let why = why.filter(|_| !turn.world.config().planted.has(Bug::ReasonForgotten));
+    turn.world.live_mut().pending_reasons_mut().set(class, why);
 }
 
 fn preempt_victims(turn: &mut Turn<'_>, mut victims: Vec<(WorkloadId, WorkloadId, PreemptionReason)>) {
-    if victims.len() > 1 && turn.world.config.planted.has(Bug::VictimSpared) {
+    if victims.len() > 1 && turn.world.config().planted.has(Bug::VictimSpared) {
         victims.pop();
     }
     for (victim, preemptor, reason) in victims {
         if let (Some(victim), Some(preemptor)) =
-            (turn.world.mirror.uid(victim), turn.world.mirror.uid(preemptor))
+            (turn.world.mirror().uid(victim), turn.world.mirror().uid(preemptor))
         {
             stops::preempt(turn, victim, Preempted { by: preemptor, reason });
         }
@@ -186,7 +187,7 @@ fn preempt_victims(turn: &mut Turn<'_>, mut victims: Vec<(WorkloadId, WorkloadId
 impl World {
     /// Whether the last turn was cut short, so that the next one is due at once.
     pub fn undecided(&self) -> bool {
-        self.live.pass().is_cut_short()
+        self.live().pass().is_cut_short()
     }
 }
 

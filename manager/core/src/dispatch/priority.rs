@@ -31,13 +31,13 @@ impl Workload {
 
 /// Applies the new value of a priority class to every workload that names it, pending or running.
 pub(crate) fn apply_class_value(turn: &mut Turn<'_>, class: &str, by: &Actor) {
-    let Some(priority) = turn.world.state.catalog().workload_priority(class) else { return };
+    let Some(priority) = turn.world.state().catalog().workload_priority(class) else { return };
     let names_class = |w: &Workload| {
-        turn.world.queues.class(w.class()).labels.get(PRIORITY_LABEL).is_some_and(|name| name == class)
+        turn.world.queues().class(w.class()).labels.get(PRIORITY_LABEL).is_some_and(|name| name == class)
     };
     let affected: Vec<Uid> = turn
         .world
-        .state
+        .state()
         .workloads()
         .iter()
         .filter(|(_, w)| w.phase() != Phase::Finished && w.priority() != priority && names_class(w))
@@ -63,7 +63,7 @@ pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName
         w.agent_needs_priority() && run.priority.is_some_and(|reported| reported != w.priority())
     };
     if let Some(changed) = turn.workload(run.uid).filter(is_wrong).map(|w| w.changed())
-        && turn.world.live.cluster(cluster).is_some_and(|live| live.features().priority())
+        && turn.world.live().cluster(cluster).is_some_and(|live| live.features().priority())
     {
         // An inventory may repeat the wrong priority any number of times, so the corrections are bounded.
         turn.send_correction(cluster, CommandRef::SetPriority(run.uid, run.fence, changed));
@@ -72,19 +72,19 @@ pub(crate) fn apply_reported_priority(turn: &mut Turn<'_>, cluster: &ClusterName
 
 /// Sends the priority of a gang to its agent, unless the agent doesn't need it or can't handle it.
 fn send_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence) {
-    let number = turn.world.state.last();
+    let number = turn.world.state().last();
     let needs_priority = turn.workload(uid).is_some_and(Workload::agent_needs_priority);
     // An unsent command reads the priority when it is sent, so a second command isn't needed.
     let accepts =
         |live: &LiveCluster| live.features().priority() && !live.outbox().has_unsent_priority(uid, fence);
-    if needs_priority && turn.world.live.cluster(cluster).is_some_and(accepts) {
+    if needs_priority && turn.world.live().cluster(cluster).is_some_and(accepts) {
         turn.send(cluster, CommandRef::SetPriority(uid, fence, number));
     }
 }
 
 /// Sends the priorities that residency rules withheld, after a rule changed.
 pub(crate) fn resend_priorities(turn: &mut Turn<'_>) {
-    for uid in turn.world.live.withheld_priorities_mut().take() {
+    for uid in turn.world.live_mut().withheld_priorities_mut().take() {
         if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid) {
             send_priority(turn, &cluster, uid, fence);
         }
@@ -101,6 +101,6 @@ pub(crate) fn render_priority(turn: &mut Turn<'_>, cluster: &ClusterName, uid: U
     if grants::may_disclose(turn, uid, cluster) {
         return Command::SetPriority { uid, fence, priority };
     }
-    turn.world.live.withheld_priorities_mut().withhold(uid);
+    turn.world.live_mut().withheld_priorities_mut().withhold(uid);
     Command::Withdraw { offer, uid }
 }

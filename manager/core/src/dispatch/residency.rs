@@ -33,32 +33,32 @@ struct Misplaced {
 pub fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
     let (_, leg) = workload.right().filter(|_| workload.phase() != Phase::Stopping)?;
     residency::check(
-        world.state.catalog(),
-        world.queues.class(workload.class()),
-        &leg.cluster,
-        world.config.residency_required,
+        world.state().catalog(),
+        world.queues().class(workload.class()),
+        leg.cluster(),
+        world.config().residency_required,
     )
     .err()
 }
 
 fn misplaced(world: &World) -> Vec<Misplaced> {
-    let workloads = world.state.workloads().iter();
+    let workloads = world.state().workloads().iter();
     let legs = workloads
         .flat_map(|(uid, w)| w.legs().iter().map(move |(offer, leg)| (*uid, w.class(), *offer, leg)));
     let verdicts = legs.map(|(uid, class, offer, leg)| {
         let verdict = residency::check(
-            world.state.catalog(),
-            world.queues.class(class),
-            &leg.cluster,
-            world.config.residency_required,
+            world.state().catalog(),
+            world.queues().class(class),
+            leg.cluster(),
+            world.config().residency_required,
         );
         Misplaced {
             uid,
             offer,
             class,
-            cluster: leg.cluster.clone(),
-            open: leg.state.open(),
-            fence: leg.fence,
+            cluster: leg.cluster().clone(),
+            open: leg.state().open(),
+            fence: leg.fence(),
             verdict,
         }
     });
@@ -74,16 +74,16 @@ pub(crate) fn note_verdict(
     cluster: &ClusterName,
     verdict: &Result<(), Denied>,
 ) {
-    let rules = turn.world.state.rules();
-    if !turn.world.live.audited_mut().note(class, cluster, rules) {
+    let rules = turn.world.state().rules();
+    if !turn.world.live_mut().audited_mut().note(class, cluster, rules) {
         return;
     }
     let (verdict_name, rule) = match verdict {
         Ok(()) => (Verdict::Allowed, None),
         Err(denied) => (Verdict::Denied, Some(denied.rule())),
     };
-    turn.world.live.counts_mut().add(Count::Denials, u64::from(verdict.is_err()));
-    let Class { namespace, queue, .. } = &**turn.world.queues.class(class);
+    turn.world.live_mut().counts_mut().add(Count::Denials, u64::from(verdict.is_err()));
+    let Class { namespace, queue, .. } = &**turn.world.queues().class(class);
     let entry = Entry {
         cluster: Some(cluster.to_string()),
         verdict: Some(verdict_name),
@@ -98,7 +98,7 @@ pub(crate) fn note_verdict(
 /// are withdrawn, also in clusters that are closed for new work. Runs are stopped only if their policy
 /// evicts.
 pub(crate) fn recheck_residency(turn: &mut Turn<'_>) {
-    if turn.world.config.planted.has(Bug::ResidencyCheckedOnce) {
+    if turn.world.config().planted.has(Bug::ResidencyCheckedOnce) {
         return;
     }
     for leg in misplaced(turn.world) {
@@ -106,7 +106,11 @@ pub(crate) fn recheck_residency(turn: &mut Turn<'_>) {
             note_verdict(turn, leg.class, &leg.cluster, &leg.verdict);
         }
         let evicts = || {
-            residency::evicts(turn.world.state.catalog(), turn.world.queues.class(leg.class), &leg.cluster)
+            residency::evicts(
+                turn.world.state().catalog(),
+                turn.world.queues().class(leg.class),
+                &leg.cluster,
+            )
         };
         match leg.fence {
             _ if leg.open => {
@@ -114,7 +118,7 @@ pub(crate) fn recheck_residency(turn: &mut Turn<'_>) {
                 offers::release_quota_if_idle(turn, leg.uid);
             }
             Some(fence) if evicts() => {
-                turn.world.live.counts_mut().add_one(Count::ResidencyStops);
+                turn.world.live_mut().counts_mut().add_one(Count::ResidencyStops);
                 stops::order_stop(turn, leg.uid, fence, StopReason::Residency, &Actor::System);
             }
             _ => {}

@@ -49,12 +49,12 @@ pub(crate) const REFUSED_FOR_MAX: Millis = Millis::mins(10);
 /// The cluster of a gang that is to scale up. Fails if the command can't be sent there now; capacity isn't
 /// checked.
 pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<ClusterName, Why> {
-    let workload = world.state.workloads().get(&uid).ok_or(Why::NotConnected)?;
+    let workload = world.state().workloads().get(&uid).ok_or(Why::NotConnected)?;
     let (_, leg) = workload.right().ok_or(Why::NotConnected)?;
-    let (cluster, class) = (&leg.cluster, world.queues.class(workload.class()));
-    let queue = world.state.catalog().route(&class.namespace, &class.queue).map_err(Why::Route)?;
+    let (cluster, class) = (leg.cluster(), world.queues().class(workload.class()));
+    let queue = world.state().catalog().route(&class.namespace, &class.queue).map_err(Why::Route)?;
     let candidates =
-        CandidateClusters::new(world.state.catalog(), class, &queue, world.config.residency_required);
+        CandidateClusters::new(world.state().catalog(), class, &queue, world.config().residency_required);
     let candidate = candidates
         .candidates
         .iter()
@@ -63,7 +63,7 @@ pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clu
     candidate.listed.ok_or_else(|| candidates.not_listed())?;
     candidate.verdict.clone().map_err(Why::Forbidden)?;
     readiness::check_readiness(world, uid, now, &candidates, candidate)?;
-    if !world.live.cluster(cluster).is_some_and(|live| live.features().scale_up()) {
+    if !world.live().cluster(cluster).is_some_and(|live| live.features().scale_up()) {
         let text = "the agent is too old to scale up a running gang: upgrade it".to_owned();
         return Err(Why::Refused { reason: RefuseReason::Unsupported, text });
     }
@@ -74,8 +74,8 @@ pub(crate) fn scale_up_cluster(world: &World, uid: Uid, now: Mono) -> Result<Clu
 /// Fails with the first obstacle otherwise.
 pub fn check_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
     let cluster = scale_up_cluster(world, uid, now)?;
-    let live = world.live.cluster(&cluster).ok_or(Why::NotConnected)?;
-    if let Some(queue) = world.queues.charged_to(uid) {
+    let live = world.live().cluster(&cluster).ok_or(Why::NotConnected)?;
+    if let Some(queue) = world.queues().charged_to(uid) {
         caps::check_caps(world, uid, queue, gang, &cluster)?;
     }
     live.capacity().fits(gang).map_err(Why::NoCapacity)?;
@@ -86,9 +86,9 @@ pub fn check_scale_up(world: &World, uid: Uid, gang: &Gang, now: Mono) -> Result
 /// Makes the next pass evaluate a scale-up that was requested between the grant and the start of the gang.
 /// Its entry is added only now that the gang runs, and perhaps nothing else starts a pass.
 pub(crate) fn evaluate_on_start(turn: &mut Turn<'_>, uid: Uid) {
-    let added = turn.workload(uid).and_then(|w| w.scale_up_counts(turn.world.queues.class(w.class())));
+    let added = turn.workload(uid).and_then(|w| w.scale_up_counts(turn.world.queues().class(w.class())));
     if added.is_some() {
-        turn.world.live.pass_mut().request();
+        turn.world.live_mut().pass_mut().request();
     }
 }
 
@@ -99,14 +99,14 @@ pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
     let cluster = match check_scale_up(turn.world, uid, &gang, turn.now.mono) {
         Ok(cluster) => cluster,
         Err(why) => {
-            turn.world.live.scale_up_reasons_mut().set(uid, why);
+            turn.world.live_mut().scale_up_reasons_mut().set(uid, why);
             return false;
         }
     };
     let Some(workload) = turn.workload(uid) else { return false };
-    let class = turn.world.queues.class(workload.class());
+    let class = turn.world.queues().class(workload.class());
     let (Some((offer, fence)), Some(resized)) =
-        (workload.right().and_then(|(offer, leg)| Some((offer, leg.fence?))), workload.resized())
+        (workload.right().and_then(|(offer, leg)| Some((offer, leg.fence()?))), workload.resized())
     else {
         return false;
     };
@@ -129,9 +129,9 @@ pub(crate) fn start_scale_up(turn: &mut Turn<'_>, uid: Uid) -> bool {
         ..Entry::new(Action::ScaleUp, uid.to_string())
     };
     turn.audit(Actor::System, entry);
-    turn.world.live.scale_up_reasons_mut().take(uid);
+    turn.world.live_mut().scale_up_reasons_mut().take(uid);
     let number = send_scale_up(turn, &cluster, uid, fence).unwrap_or(0);
-    if let Some(live) = turn.world.live.cluster_mut(&cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(&cluster) {
         live.capacity_mut().asked(offer, number, &gang);
     }
     true
@@ -146,6 +146,6 @@ pub(crate) fn send_scale_up(
     fence: Fence,
 ) -> Option<u64> {
     let number = turn.workload(uid)?.started_scale_up()?.number;
-    turn.world.live.cluster(cluster).filter(|live| live.features().scale_up())?;
+    turn.world.live().cluster(cluster).filter(|live| live.features().scale_up())?;
     turn.send(cluster, CommandRef::ScaleUp(uid, fence, number))
 }

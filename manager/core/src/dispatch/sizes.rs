@@ -18,12 +18,12 @@ pub(crate) fn send_scale_down(turn: &mut Turn<'_>, cluster: &ClusterName, uid: U
     };
     // The manager doesn't know whether missing pods succeeded or were scaled down, so it sends the size as
     // long as fewer pods are requested than were admitted.
-    let runs = workload.runs_with(turn.world.queues.class(workload.class()));
+    let runs = workload.runs_with(turn.world.queues().class(workload.class()));
     let smaller = |resized: &&Resized| {
         resized.scale_up.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
     };
     if let Some(size) = workload.resized().filter(smaller).map(|resized| resized.size)
-        && turn.world.live.cluster(cluster).is_some_and(|live| live.features().scale_down())
+        && turn.world.live().cluster(cluster).is_some_and(|live| live.features().scale_down())
     {
         turn.send(cluster, CommandRef::ScaleDown(uid, fence, size));
     }
@@ -39,13 +39,13 @@ pub(crate) fn apply_reclaimable_pods(
 ) {
     let Some(workload) = turn.workload(uid).filter(|w| w.phase() == Phase::Running) else { return };
     let reported =
-        size::reclaimable_of(&workload.given_gang(turn.world.queues.class(workload.class())), pods);
+        size::reclaimable_of(&workload.given_gang(turn.world.queues().class(workload.class())), pods);
     let before = workload.spare().cloned().unwrap_or_else(|| vec![0; reported.len()]);
     let pods: Vec<u32> =
         reported.iter().zip(&before).map(|(reported, before)| *reported.max(before)).collect();
     if pods != before {
         turn.record_workload(uid, WorkloadFact::PodsReclaimed { fence, pods });
-        turn.world.live.counts_mut().add_one(Count::Reclaimed);
+        turn.world.live_mut().counts_mut().add_one(Count::Reclaimed);
         turn.capacity_changed();
     }
 }

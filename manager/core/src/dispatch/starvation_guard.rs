@@ -13,6 +13,7 @@ use crate::dispatch::candidates::{self, Refusals};
 use crate::facts::flavors::{ByResource, Flavors};
 use crate::facts::reason::{NoQuota, Why};
 use crate::live::counts::Count;
+use crate::world::Parts;
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_queueing::model::{QueueId, WorkloadId};
@@ -43,8 +44,8 @@ fn check_every(guard: Millis) -> Millis {
 /// Schedules the next search for starved heads. A head becomes starved by time alone, so no input may trigger
 /// a pass.
 pub(crate) fn schedule_starvation_check(turn: &mut Turn<'_>) {
-    let live = &mut turn.world.live;
-    if let Some(guard) = turn.world.config.starvation_guard
+    let Parts { live, config, .. } = turn.world.parts();
+    if let Some(guard) = config.starvation_guard
         && live.starvation_checks_mut().request_by_time(turn.now.mono, check_every(guard))
     {
         live.pass_mut().request();
@@ -53,14 +54,14 @@ pub(crate) fn schedule_starvation_check(turn: &mut Turn<'_>) {
 
 /// Searches for starved heads if a search is due. Otherwise updates the reservations of the known ones.
 pub(crate) fn apply_starvation_guard(turn: &mut Turn<'_>) {
-    let Some(guard) = turn.world.config.starvation_guard else { return };
-    if turn.world.live.starvation_checks_mut().take_due() {
+    let Some(guard) = turn.world.config().starvation_guard else { return };
+    if turn.world.live_mut().starvation_checks_mut().take_due() {
         find_starved_heads(turn, guard);
         return;
     }
-    let heads: Vec<WorkloadId> = turn.world.mirror.queue_state().starved_heads().collect();
+    let heads: Vec<WorkloadId> = turn.world.mirror().queue_state().starved_heads().collect();
     let mut starved: Vec<(Wall, Uid)> =
-        heads.into_iter().filter_map(|id| waits_since(turn.world, turn.world.mirror.uid(id)?)).collect();
+        heads.into_iter().filter_map(|id| waits_since(turn.world, turn.world.mirror().uid(id)?)).collect();
     starved.sort_unstable();
     for (since, uid) in starved {
         reserve_for_starved_head(turn, uid, since);
@@ -68,12 +69,12 @@ pub(crate) fn apply_starvation_guard(turn: &mut Turn<'_>) {
 }
 
 fn find_starved_heads(turn: &mut Turn<'_>, guard: Millis) {
-    let state = turn.world.mirror.queue_state();
+    let state = turn.world.mirror().queue_state();
     let queues: Vec<QueueId> = state.queue_list().map(|(_, id)| id).collect();
     let starved_in = |queue: &QueueId| {
         // A scale-up is never starved: its gang runs.
-        let id = state.first_pending(*queue, |id| !turn.world.mirror.is_scale_up(id))?;
-        let (since, uid) = waits_since(turn.world, turn.world.mirror.uid(id)?)?;
+        let id = state.first_pending(*queue, |id| !turn.world.mirror().is_scale_up(id))?;
+        let (since, uid) = waits_since(turn.world, turn.world.mirror().uid(id)?)?;
         (turn.now.wall.since(since) >= guard && !is_hopeless(turn.world, uid))
             .then_some((since, uid, *queue, id))
     };
@@ -87,9 +88,9 @@ fn find_starved_heads(turn: &mut Turn<'_>, guard: Millis) {
     }
     for queue in queues {
         let starved = chosen.get(&queue).copied();
-        if turn.world.mirror.queue_state().starved_head(queue) != starved {
-            turn.world.live.counts_mut().add(Count::Starved, u64::from(starved.is_some()));
-            turn.world.mirror.queue_state_mut().set_starved_head(queue, starved);
+        if turn.world.mirror().queue_state().starved_head(queue) != starved {
+            turn.world.live_mut().counts_mut().add(Count::Starved, u64::from(starved.is_some()));
+            turn.world.mirror_mut().queue_state_mut().set_starved_head(queue, starved);
         }
     }
 }
@@ -157,7 +158,7 @@ fn runs_to_end_first(
     cluster: &ClusterName,
 ) -> Option<BTreeSet<Uid>> {
     let world = &*turn.world;
-    let capacity = world.live.cluster(cluster)?.capacity();
+    let capacity = world.live().cluster(cluster)?.capacity();
     let reserved = reserved::reserved_before(world, cluster, uid, Some((since, uid)));
     let ends_sooner = reserved.all_victims();
     let (runs, gangs): (Vec<Uid>, Vec<Arc<Gang>>) = runs_by_expected_end(world, cluster, &ends_sooner)
@@ -200,9 +201,9 @@ fn runs_to_end_first(
 /// first.
 fn runs_by_expected_end(world: &World, cluster: &ClusterName, except: &BTreeSet<Uid>) -> Vec<Uid> {
     let expected_end = |uid: &Uid| {
-        let workload = world.state.workloads().get(uid)?;
+        let workload = world.state().workloads().get(uid)?;
         let granted = workload.history().last().map_or(workload.since(), |attempt| attempt.granted);
-        let limit = world.queues.class(workload.class()).gang.run_left(workload.ran());
+        let limit = world.queues().class(workload.class()).gang.run_left(workload.ran());
         Some((limit.is_none(), limit.map_or(granted, |limit| granted + limit), *uid))
     };
     let here = world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| uid);
@@ -235,7 +236,7 @@ fn possible_flavors(world: &World, uid: Uid, gang: &Gang) -> Vec<Flavors> {
 /// The choices whose flavors suit the pods of a pod set, without duplicates and without resources that the
 /// pods don't request. All choices if none suits the pods.
 fn choices_of_pod_set(world: &World, set: &PodSet, choices: &[ByResource]) -> Vec<ByResource> {
-    let requested = world.config.resources.counted(&set.per_pod);
+    let requested = world.config().resources.counted(&set.per_pod);
     let mut own: Vec<ByResource> = Vec::new();
     for choice in choices {
         let mut choice = choice.clone();
@@ -245,7 +246,7 @@ fn choices_of_pod_set(world: &World, set: &PodSet, choices: &[ByResource]) -> Ve
         }
     }
     let serves = |choice: &&ByResource| {
-        choice.values().all(|flavor| gangs::serves(world.state.catalog(), flavor, set))
+        choice.values().all(|flavor| gangs::serves(world.state().catalog(), flavor, set))
     };
     let serving: Vec<ByResource> = own.iter().filter(serves).cloned().collect();
     if serving.is_empty() { own } else { serving }
@@ -253,8 +254,8 @@ fn choices_of_pod_set(world: &World, set: &PodSet, choices: &[ByResource]) -> Ve
 
 /// One flavor per resource, out of those of the queue, in the order in which they are tried.
 fn flavors_of_queue(world: &World, uid: Uid) -> Vec<ByResource> {
-    let state = world.mirror.queue_state();
-    let Some(queue) = world.mirror.id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue))
+    let state = world.mirror().queue_state();
+    let Some(queue) = world.mirror().id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue))
     else {
         return vec![ByResource::new()];
     };
@@ -282,7 +283,7 @@ fn flavors_of_queue(world: &World, uid: Uid) -> Vec<ByResource> {
 /// The start of a workload's wait, with its uid to break ties: the latest of its submission, the end of its
 /// last attempt, and its reactivation.
 fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
-    let workload = world.state.workloads().get(&uid)?;
+    let workload = world.state().workloads().get(&uid)?;
     let ran_until = workload.history().last().and_then(|attempt| attempt.over);
     let reactivated = workload.reactivated().map(|reactivated| reactivated.at);
     Some((ran_until.into_iter().chain(reactivated).fold(workload.created(), Wall::max), uid))
@@ -290,19 +291,20 @@ fn waits_since(world: &World, uid: Uid) -> Option<(Wall, Uid)> {
 
 /// Whether, by its last evaluation, the workload couldn't start even if all others ended.
 fn is_hopeless(world: &World, uid: Uid) -> bool {
-    let Some(class) = world.state.workloads().get(&uid).map(|w| w.class()) else { return false };
-    match world.live.pending_reasons().before(class) {
+    let Some(class) = world.state().workloads().get(&uid).map(|w| w.class()) else { return false };
+    match world.live().pending_reasons().before(class) {
         Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
         // The reason may be outdated: the queue may have become active since.
         Some(Why::Route(_) | Why::Inactive { .. }) => {
-            let state = world.mirror.queue_state();
-            let queue = world.mirror.id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue));
+            let state = world.mirror().queue_state();
+            let queue =
+                world.mirror().id(uid).and_then(|id| state.workload(id)).map(|w| state.queue(w.queue));
             queue.is_none_or(|queue| queue.setup.inactive.is_some())
         }
         // Partial admission with fewer pods may stay within the quota.
         Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => {
             gangs::asked_by(world, uid).and_then(|asked| asked.least()).is_none_or(|least| {
-                world.config.resources.total(&least).get(resource).copied().unwrap_or(0) > *nominal
+                world.config().resources.total(&least).get(resource).copied().unwrap_or(0) > *nominal
             })
         }
         _ => false,

@@ -28,7 +28,7 @@ fn order_stop_for(
     preempted: Option<Preempted>,
 ) {
     let Some((_, leg)) = turn.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
-    let cluster = leg.cluster.clone();
+    let cluster = leg.cluster().clone();
     if turn.workload(uid).is_some_and(|w| matches!(w.phase(), Phase::Granted | Phase::Running)) {
         turn.record_workload(
             uid,
@@ -51,8 +51,8 @@ fn order_stop_for(
 /// quota at once.
 pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
     let Some(right) = turn.workload(victim).map(Workload::right) else { return };
-    let fence = right.and_then(|(_, leg)| leg.fence);
-    turn.world.live.reservations_mut().note_preemption(victim, preempted.by, turn.now.mono);
+    let fence = right.and_then(|(_, leg)| leg.fence());
+    turn.world.live_mut().reservations_mut().note_preemption(victim, preempted.by, turn.now.mono);
     match fence {
         Some(fence) => {
             order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::System, Some(preempted))
@@ -66,8 +66,8 @@ pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
             // The preemptor may have to wait for other victims. The backoff keeps this victim from taking the
             // released quota again in the meantime.
             let until = turn.now.mono + PREEMPTED_BACKOFF;
-            turn.world.live.backoffs_mut().start(victim, until);
-            turn.world.live.reservations_mut().rests(victim, preempted.by);
+            turn.world.live_mut().backoffs_mut().start(victim, until);
+            turn.world.live_mut().reservations_mut().rests(victim, preempted.by);
             offers::withdraw_open_for(turn, victim, Some(preempted));
         }
     }
@@ -81,8 +81,8 @@ const PREEMPTED_BACKOFF: Millis = Millis::secs(30);
 pub(crate) fn granted_attempts(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
     let uids = turn.world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
     uids.filter_map(|uid| {
-        let (offer, leg) = turn.world.state.workloads().get(&uid)?.right()?;
-        (leg.cluster == *cluster).then_some((uid, leg.fence?, offer))
+        let (offer, leg) = turn.world.state().workloads().get(&uid)?.right()?;
+        (*leg.cluster() == *cluster).then_some((uid, leg.fence()?, offer))
     })
     .collect()
 }

@@ -19,9 +19,9 @@ const SAMPLED_MAX: usize = 1_000;
 /// Records usage: of every local queue once per sampling interval, and at once of those that were granted
 /// something.
 pub(crate) fn sample(turn: &mut Turn<'_>) {
-    let Some(sharing) = turn.world.config.admission_fair_sharing.clone() else { return };
+    let Some(sharing) = turn.world.config().admission_fair_sharing.clone() else { return };
     let interval = u64::try_from(sharing.sampling_ms).map_or(Millis(1), |ms| Millis(ms.max(1)));
-    let sampling = turn.world.live.usage_sampling_mut();
+    let sampling = turn.world.live_mut().usage_sampling_mut();
     let (due, entered) = (sampling.take_due(turn.now.mono, interval), sampling.take_penalties());
     let has_samples = due || !entered.is_empty();
     let mut local_queues: BTreeSet<Arc<str>> = entered.keys().cloned().collect();
@@ -32,7 +32,7 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
     for name in local_queues {
         match consumed_now(turn.world, &sharing, &name, entered.get(&name), turn.now.wall) {
             Some(consumed) => queues.push((name, consumed)),
-            None if turn.world.state.usage_history().contains_key(&name) => forgotten.push(name),
+            None if turn.world.state().usage_history().contains_key(&name) => forgotten.push(name),
             None => {}
         }
     }
@@ -46,27 +46,31 @@ pub(crate) fn sample(turn: &mut Turn<'_>) {
         (queues, forgotten) = rest;
     }
     // New usage may change which local queue comes first, also when only grants were sampled.
-    if has_samples && usage::orders_by_usage(turn.world) && turn.world.mirror.queue_state_mut().reorder() {
-        turn.world.live.pass_mut().request();
+    if has_samples
+        && usage::orders_by_usage(turn.world)
+        && turn.world.mirror_mut().queue_state_mut().reorder()
+    {
+        turn.world.live_mut().pass_mut().request();
     }
 }
 
 /// The time of the next sample. `None` while there is no usage to sample.
 pub(crate) fn next_sample(world: &World) -> Option<Mono> {
-    world.config.admission_fair_sharing.as_ref()?;
-    let used = Phase::ALL.into_iter().any(|phase| phase.granted() && world.counts_by_queue.phase(phase) > 0);
-    (used || !world.state.usage_history().is_empty()).then_some(world.live.usage_sampling().next())
+    world.config().admission_fair_sharing.as_ref()?;
+    let used =
+        Phase::ALL.into_iter().any(|phase| phase.granted() && world.counts_by_queue().phase(phase) > 0);
+    (used || !world.state().usage_history().is_empty()).then_some(world.live().usage_sampling().next())
 }
 
 /// Local queues with usage now or in their history.
 fn queues_with_usage(world: &World) -> impl Iterator<Item = Arc<str>> {
     let local_queues =
-        world.state.catalog().local_queues().filter(|(namespace, name, _)| {
-            !world.counts_by_queue.local_queue(namespace, name).used.is_empty()
+        world.state().catalog().local_queues().filter(|(namespace, name, _)| {
+            !world.counts_by_queue().local_queue(namespace, name).used.is_empty()
         });
     local_queues
         .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
-        .chain(world.state.usage_history().keys().cloned())
+        .chain(world.state().usage_history().keys().cloned())
 }
 
 /// The decayed usage of a local queue at `now`, plus the penalties of new admissions. `None` if nothing is
@@ -79,16 +83,16 @@ fn consumed_now(
     now: Wall,
 ) -> Option<Consumed> {
     let (namespace, name) = usage_history::names(local_queue)?;
-    world.state.catalog().local_queue(&namespace, &name)?;
+    world.state().catalog().local_queue(&namespace, &name)?;
     // Without a half-life, only the current usage counts.
     if sharing.half_life_ms == 0 {
         return None;
     }
     let mut used = Consumed::new();
-    for ((_, resource), amount) in &world.counts_by_queue.local_queue(&namespace, &name).used {
+    for ((_, resource), amount) in &world.counts_by_queue().local_queue(&namespace, &name).used {
         *used.entry(Arc::from(resource.as_str())).or_insert(0) += to_nanos(resource, (*amount).max(0));
     }
-    let past = world.state.usage_history().get(local_queue);
+    let past = world.state().usage_history().get(local_queue);
     // The first sample starts the history: earlier usage is unknown.
     let elapsed = past.map_or(Millis(0), |past| now.since(past.at));
     let alpha = alpha(i64::try_from(elapsed.0).unwrap_or(i64::MAX), sharing.half_life_ms);
@@ -109,19 +113,19 @@ fn consumed_now(
 /// Usage of a local queue divided by its weight, as used to order workloads. `None` without admission fair
 /// sharing.
 pub fn weighted_use(world: &World, local_queue: &str) -> Option<f64> {
-    world.config.admission_fair_sharing.as_ref()?;
-    Some(world.mirror.queue_state().weighted_usage(local_queue))
+    world.config().admission_fair_sharing.as_ref()?;
+    Some(world.mirror().queue_state().weighted_usage(local_queue))
 }
 
 /// Checks the usage history in the queue state against the durable one, and that penalties are pending only
 /// for workloads with quota that aren't granted yet. Fails with a description of the first difference; passes
 /// if the queue state isn't aligned.
 pub(crate) fn check_usage_history(world: &World) -> Result<(), String> {
-    if world.config.admission_fair_sharing.is_none() || !world.mirror.is_aligned() {
+    if world.config().admission_fair_sharing.is_none() || !world.mirror().is_aligned() {
         return Ok(());
     }
-    let state = world.mirror.queue_state();
-    for (local_queue, past) in world.state.usage_history() {
+    let state = world.mirror().queue_state();
+    for (local_queue, past) in world.state().usage_history() {
         let known = state.local_usage(local_queue).map(|usage| &usage.consumed);
         let known: Option<Consumed> = known.map(|consumed| {
             consumed.iter().map(|(r, amount)| (state.resource_name(*r).clone(), *amount)).collect()
@@ -134,7 +138,8 @@ pub(crate) fn check_usage_history(world: &World) -> Result<(), String> {
         }
     }
     for id in state.workloads_with_penalty() {
-        let phase = world.mirror.uid(id).and_then(|uid| world.state.workloads().get(&uid)).map(|w| w.phase());
+        let phase =
+            world.mirror().uid(id).and_then(|uid| world.state().workloads().get(&uid)).map(|w| w.phase());
         if !phase.is_some_and(|phase| phase.charged() && !phase.granted()) {
             return Err(format!("an admission penalty is pending for a workload in phase {phase:?}"));
         }

@@ -9,6 +9,7 @@ use crate::dispatch::grants;
 use crate::facts::actor::Actor;
 use crate::facts::record::{OrphanFact, Record};
 use crate::sessions::outbox::CommandRef;
+use crate::world::Parts;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
 use meridian_shared::protocol::{OnLoss, StopReason};
@@ -19,10 +20,10 @@ use meridian_shared::protocol::{OnLoss, StopReason};
 pub(crate) fn stop_orphans(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId) {
     let ordered = turn
         .world
-        .state
+        .state()
         .orphans()
         .iter()
-        .filter(|(_, o)| o.stopping && o.cluster == *cluster && o.ledger == ledger);
+        .filter(|(_, o)| o.stopping() && *o.cluster() == *cluster && o.ledger() == ledger);
     let ordered: Vec<(Uid, Fence)> = ordered.map(|(key, _)| *key).collect();
     for (uid, fence) in ordered {
         turn.send(cluster, CommandRef::Stop(uid, fence, StopReason::Superseded));
@@ -36,7 +37,8 @@ pub(crate) fn orphans_declared_lost(
     ledger: LedgerId,
     by: &Actor,
 ) {
-    let lost = turn.world.state.orphans().iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
+    let lost =
+        turn.world.state().orphans().iter().filter(|(_, o)| *o.cluster() == *cluster && o.ledger() == ledger);
     let lost: Vec<(Uid, Fence)> = lost.map(|(key, _)| *key).collect();
     for (uid, fence) in lost {
         turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: Some(by.clone()) } });
@@ -47,17 +49,18 @@ pub(crate) fn orphans_declared_lost(
 /// may have renewed those leases, so a full term counts from then. Orphans of a ledger that is only
 /// disconnected stay.
 pub(crate) fn orphans_lapse(turn: &mut Turn<'_>) {
-    let state = &turn.world.state;
-    if state.recovery().is_some() || !grants::holds_leader_claim(turn) {
-        turn.world.live.lapsing_orphans_mut().clear();
+    let may_lapse = grants::holds_leader_claim(turn);
+    let Parts { state, live, .. } = turn.world.parts();
+    if state.recovery().is_some() || !may_lapse {
+        live.lapsing_orphans_mut().clear();
         return;
     }
     let replaced = |o: &crate::state::members::Orphan| {
-        state.members().get(&o.cluster).is_some_and(|m| m.ledger != o.ledger)
+        state.members().get(o.cluster()).is_some_and(|m| m.ledger() != o.ledger())
     };
-    let ledgerless = state.orphans().iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
-    let lapsing = turn.world.live.lapsing_orphans_mut();
-    lapsing.keep(ledgerless.map(|(key, o)| (*key, o.run.term)), turn.now.mono);
+    let ledgerless = state.orphans().iter().filter(|(_, o)| o.run().on_loss == OnLoss::Fence && replaced(o));
+    let lapsing = live.lapsing_orphans_mut();
+    lapsing.keep(ledgerless.map(|(key, o)| (*key, o.run().term)), turn.now.mono);
     for (uid, fence) in lapsing.take_lapsed(turn.now.mono) {
         turn.record(Record::Orphan { uid, fence, fact: OrphanFact::Gone { by: None } });
     }

@@ -15,11 +15,11 @@ type ReportedReceipts = [(Receipt, Vec<ClusterName>)];
 /// Receipts signed with our key that name a leadership or a record which this journal doesn't have. The key
 /// outlives journals, so receipts of a lost journal are found too.
 pub(crate) fn foreign<'s>(turn: &Turn<'_>, reported: &'s ReportedReceipts) -> Vec<(Leadership, &'s Receipt)> {
-    let state = &turn.world.state;
+    let state = turn.world.state();
     reported
         .iter()
         .filter(|(r, members)| {
-            r.mac.as_ref().is_some_and(|m| turn.world.config.receipt_key.verify(&r.message(members), m))
+            r.mac.as_ref().is_some_and(|m| turn.world.config().receipt_key.verify(&r.message(members), m))
         })
         .filter(|(r, _)| !state.ranges().iter().any(|(l, _, last)| *l == r.leadership && r.record <= *last))
         .map(|(r, _)| (r.leadership, r))
@@ -44,20 +44,20 @@ pub(crate) fn lead_above(
     reported: &ReportedReceipts,
 ) {
     let newest_rules = foreign(turn, reported).into_iter().map(|(_, r)| r.rules).max();
-    let ours = turn.world.state.leadership();
+    let ours = turn.world.state().leadership();
     let epoch = reported_foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
     // Derived from the current times, so that the id differs from that of every other leadership.
     let id = meridian_shared::backoff::splitmix(
         ours.id ^ epoch ^ turn.now.mono.0.rotate_left(32) ^ turn.now.wall.0.unsigned_abs(),
     );
     // A recovery that is already open keeps its reasons.
-    let members_unknown = turn.world.state.recovery().as_ref().is_some_and(|r| r.members_unknown);
-    let restored = !turn.world.state.copies_ruled_out();
+    let members_unknown = turn.world.state().recovery().as_ref().is_some_and(|r| r.members_unknown);
+    let restored = !turn.world.state().copies_ruled_out();
     let open = RecoveryStart { restored, members_unknown };
-    let known: BTreeSet<Leadership> = turn.world.state.ranges().iter().map(|(l, _, _)| *l).collect();
+    let known: BTreeSet<Leadership> = turn.world.state().ranges().iter().map(|(l, _, _)| *l).collect();
     let foreign: Vec<_> =
         reported_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
-    let (had_rules, was_behind) = (turn.world.state.rules(), turn.world.state.behind());
+    let (had_rules, was_behind) = (turn.world.state().rules(), turn.world.state().behind());
     let members = signed_members(turn, reported);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);
     // If this report is the first sign that the journal is old, other members may know newer rules, even if
@@ -73,7 +73,7 @@ fn signed_members(turn: &Turn<'_>, reported: &ReportedReceipts) -> BTreeSet<Clus
     reported
         .iter()
         .filter(|(r, m)| {
-            r.mac.as_ref().is_some_and(|mac| turn.world.config.receipt_key.verify(&r.message(m), mac))
+            r.mac.as_ref().is_some_and(|mac| turn.world.config().receipt_key.verify(&r.message(m), mac))
         })
         .flat_map(|(_, members)| members.iter().cloned())
         .collect()

@@ -16,6 +16,7 @@ use crate::live::leases::Lease;
 use crate::state::legs::leg::LegState;
 use crate::state::members::Member;
 use crate::state::workload::phase::Phase;
+use crate::world::Parts;
 use crate::world::turn::Turn;
 use crate::world::{World, gangs};
 use meridian_placement::reservations::Reservations;
@@ -33,19 +34,19 @@ impl World {
     /// Starts a leadership on the replayed journal. The outcome must be committed before any request is
     /// answered.
     pub fn lead(&mut self, start: Start, bodies: &dyn Bodies) -> Outcome {
-        let leadership = Leadership { epoch: self.state.leadership().epoch + 1, id: start.id };
+        let leadership = Leadership { epoch: self.state().leadership().epoch + 1, id: start.id };
         let mut turn = Turn::new(self, start.now, bodies);
         let recovery = if start.fresh { None } else { start.recovery };
         let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
         let unproven = recovery.is_some();
-        let unseen = turn.world.config.rules_unseen && !start.fresh;
+        let unseen = turn.world.config().rules_unseen && !start.fresh;
         take_the_lead(&mut turn, leadership, recovery, Vec::new(), BTreeSet::new());
         if copy || unseen {
             // The original journal may have stricter residency rules than this copy, and perhaps no connected
             // agent can report them. The rules of the management cluster may also have changed while this
             // manager was down.
             doubt_rules(&mut turn, false);
-        } else if unproven && !turn.world.live.recovery().rules_awaited().is_empty() {
+        } else if unproven && !turn.world.live().recovery().rules_awaited().is_empty() {
             // The journal's file may have been replaced by an older copy, and only the members can report
             // that.
             doubt_rules(&mut turn, true);
@@ -55,15 +56,16 @@ impl World {
 
     /// Must be called after each commit with the newest durable record.
     pub fn durable(&mut self, through: RecordNumber) {
-        self.live.leases_mut().durable(through);
+        self.live_mut().leases_mut().durable(through);
     }
 
     /// Continues the leadership of `before` after a failed commit, in this world, which was replayed from the
     /// journal. The claim of `before` is still valid. Its lease deadlines are exact, because it composed
     /// every answer.
     pub fn go_on_from(&mut self, before: &Self) {
-        let workloads = self.state.workloads();
-        self.live.go_on_from(&before.live, |uid| workloads.contains_key(uid));
+        let Parts { state, live, .. } = self.parts();
+        let workloads = state.workloads();
+        live.go_on_from(before.live(), |uid| workloads.contains_key(uid));
     }
 }
 
@@ -82,17 +84,17 @@ pub(crate) fn take_the_lead(
         recovery,
         foreign,
     }));
-    let reservations = Reservations::remembered(turn.world.state.preemption_history(), turn.now);
-    let live = &mut turn.world.live;
+    let reservations = Reservations::remembered(turn.world.state().preemption_history(), turn.now);
+    let Parts { state, live, .. } = turn.world.parts();
     let known = live.leases_mut().take_known();
-    let members = turn.world.state.members().keys().cloned().chain(members).collect();
+    let members = state.members().keys().cloned().chain(members).collect();
     live.begin_leadership(turn.now.mono, members, reservations);
     for (uid, until) in backing_off(turn) {
-        turn.world.live.backoffs_mut().start(uid, until);
-        turn.world.mirror.touch(uid);
+        turn.world.live_mut().backoffs_mut().start(uid, until);
+        turn.world.mirror_mut().touch(uid);
     }
-    if recovering || turn.world.state.recovery().is_some() {
-        turn.world.live.recovery_mut().await_members();
+    if recovering || turn.world.state().recovery().is_some() {
+        turn.world.live_mut().recovery_mut().await_members();
     }
     close_open_legs(turn);
     restart_leases(turn, &known);
@@ -111,18 +113,18 @@ fn backing_off(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
             .saturating_sub(turn.now.wall.since(attempt.over?));
         (left > Millis(0)).then_some((*uid, turn.now.mono + left))
     };
-    turn.world.state.workloads().iter().filter_map(remaining).collect()
+    turn.world.state().workloads().iter().filter_map(remaining).collect()
 }
 
 fn doubt_rules(turn: &mut Turn<'_>, until_heard: bool) {
-    let seen = turn.world.state.rules_doubted().unwrap_or(turn.world.state.rules());
+    let seen = turn.world.state().rules_doubted().unwrap_or(turn.world.state().rules());
     turn.record(Record::Leadership(LeadershipFact::RulesDoubted { seen, until_heard }));
 }
 
 /// Dispatches nothing more until the rules are confirmed. Granted attempts continue.
 pub(crate) fn stop_dispatching(turn: &mut Turn<'_>) -> String {
     let message = "nothing is dispatched until policies and quotas are confirmed".to_owned();
-    let state = &turn.world.state;
+    let state = turn.world.state();
     if state.rules_doubted().is_some() && !state.rules_doubted_until_heard() {
         return message;
     }
@@ -139,7 +141,7 @@ pub(crate) fn stop_dispatching(turn: &mut Turn<'_>) -> String {
 /// Ends the doubt about rules that only silent members caused, once every member has reported and none knows
 /// newer rules.
 fn trust_rules_of_members(turn: &mut Turn<'_>) {
-    let (state, live) = (&turn.world.state, &turn.world.live);
+    let (state, live) = (turn.world.state(), turn.world.live());
     if state.rules_doubted().is_some()
         && state.rules_doubted_until_heard()
         && live.recovery().rules_awaited().is_empty()
@@ -153,16 +155,16 @@ fn trust_rules_of_members(turn: &mut Turn<'_>) {
 /// Whether the original journal may have members that this one doesn't name: a copy from before the first
 /// join names none.
 fn has_unknown_members(turn: &Turn<'_>) -> bool {
-    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
+    let (state, since) = (turn.world.state(), turn.world.state().recovery_since());
     state.recovery().is_some_and(|recovery| recovery.members_unknown)
-        || (state.behind() && state.members().values().all(|member| member.since >= since))
+        || (state.behind() && state.members().values().all(|member| member.since() >= since))
 }
 
 /// Withdraws offers and holds of earlier leaderships. The next inventories release what agents still hold.
 fn close_open_legs(turn: &mut Turn<'_>) {
     let open: Vec<(Uid, OfferId)> = turn
         .world
-        .state
+        .state()
         .workloads()
         .iter()
         .filter(|(_, w)| matches!(w.phase(), Phase::Reserved | Phase::Dispatching))
@@ -173,7 +175,7 @@ fn close_open_legs(turn: &mut Turn<'_>) {
     }
     let uids: Vec<Uid> = turn
         .world
-        .state
+        .state()
         .workloads()
         .iter()
         .filter(|(_, w)| matches!(w.phase(), Phase::Reserved | Phase::Dispatching))
@@ -188,28 +190,28 @@ fn close_open_legs(turn: &mut Turn<'_>) {
 /// Deadlines in `known` come from this process and are exact.
 fn restart_leases(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
     let now = turn.now.mono;
-    let forget_leases = turn.world.config.planted.has(Bug::RestartForgetsLeases);
+    let forget_leases = turn.world.config().planted.has(Bug::RestartForgetsLeases);
     let rights: Vec<(Uid, Fence, Lease)> = turn
         .world
-        .state
+        .state()
         .workloads()
         .iter()
         .filter_map(|(uid, w)| {
             let (_, leg) = w.right()?;
             let mut lease = ManagerLease::from_composed(now, w.term());
-            if let Some(deadline) = leg.fence.and_then(|fence| known.get(&fence)) {
+            if let Some(deadline) = leg.fence().and_then(|fence| known.get(&fence)) {
                 lease.deadline = *deadline;
             }
             if forget_leases {
                 lease.deadline = now;
             }
-            let start_by = now + gangs::start_timeout(turn.world, turn.world.queues.class(w.class()));
-            Some((*uid, leg.fence?, Lease::inherited(*uid, lease, start_by)))
+            let start_by = now + gangs::start_timeout(turn.world, turn.world.queues().class(w.class()));
+            Some((*uid, leg.fence()?, Lease::inherited(*uid, lease, start_by)))
         })
         .collect();
     for (uid, fence, lease) in rights {
         let due = lease.deadline().min(lease.start_by());
-        turn.world.live.leases_mut().start(fence, lease, due);
+        turn.world.live_mut().leases_mut().start(fence, lease, due);
         if turn.workload(uid).is_some_and(|workload| workload.lost_run().is_some()) {
             // The restarted lease of the lost run lapses later than the previous leadership recorded.
             grants::record_replaced_ledger(turn, uid, fence);
@@ -219,20 +221,20 @@ fn restart_leases(turn: &mut Turn<'_>, known: &BTreeMap<Fence, Mono>) {
 
 /// Stops waiting for clusters that have sent an inventory on which recovery may rely.
 pub(crate) fn stop_awaiting(turn: &mut Turn<'_>) {
-    let live = &turn.world.live;
+    let live = turn.world.live();
     let is_heard = |cluster: &&ClusterName| {
         live.cluster(cluster).is_some_and(|live| live.inventory().is_taken()) && is_complete(turn, cluster)
     };
     let heard: Vec<ClusterName> = live.recovery().expected().filter(is_heard).cloned().collect();
     for cluster in &heard {
-        turn.world.live.recovery_mut().stop_awaiting(cluster);
+        turn.world.live_mut().recovery_mut().stop_awaiting(cluster);
     }
     maybe_close(turn);
 }
 
 /// Stops waiting for a cluster that was declared lost. Returns whether it was awaited.
 pub(crate) fn no_longer_awaits(turn: &mut Turn<'_>, cluster: &ClusterName) -> bool {
-    turn.world.live.recovery_mut().stop_awaiting(cluster)
+    turn.world.live_mut().recovery_mut().stop_awaiting(cluster)
 }
 
 /// Whether recovery may rely on this cluster's inventory. A journal that is behind may lack grants. An agent
@@ -240,18 +242,18 @@ pub(crate) fn no_longer_awaits(turn: &mut Turn<'_>, cluster: &ClusterName) -> bo
 /// grants: only an operator's confirmation rules that out. If the agent has lost its ledger, recovery waits
 /// until the leases lapse or that ledger is declared lost.
 fn is_complete(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
-    let (state, since) = (&turn.world.state, turn.world.state.recovery_since());
+    let (state, since) = (turn.world.state(), turn.world.state().recovery_since());
     let is_confirmed = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown);
     let is_complete =
-        |member: &Member| member.session_since < since || (is_confirmed && member.unheard.is_none());
+        |member: &Member| member.session_since() < since || (is_confirmed && member.unheard().is_none());
     !state.behind() || state.members().get(cluster).is_some_and(is_complete)
 }
 
 /// Closes recovery once every known cluster has sent its complete inventory to this leadership.
 pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
     trust_rules_of_members(turn);
-    let is_open = turn.world.state.recovery().is_some();
-    if is_open && !has_unknown_members(turn) && turn.world.live.recovery().awaited().is_empty() {
+    let is_open = turn.world.state().recovery().is_some();
+    if is_open && !has_unknown_members(turn) && turn.world.live().recovery().awaited().is_empty() {
         close_recovery(turn, Actor::System);
     }
 }
@@ -260,14 +262,14 @@ pub(crate) fn maybe_close(turn: &mut Turn<'_>) {
 /// leaderships are still held back until every awaited cluster has sent its inventory or is declared lost, or
 /// (`Fence` only) until a lease that was renewed now has lapsed.
 pub(crate) fn rule_out_copies(turn: &mut Turn<'_>, by: &Actor) {
-    let copy = turn.world.state.recovery().is_some_and(|recovery| recovery.restored);
+    let copy = turn.world.state().recovery().is_some_and(|recovery| recovery.restored);
     turn.record(Record::Leadership(LeadershipFact::CopiesRuledOut { by: by.clone() }));
     if copy {
         // Until now another copy may have granted or renewed leases.
-        turn.world.live.recovery_mut().copies_ruled_out(turn.now.mono);
-        turn.world.live.leases_mut().restart_all(turn.now.mono);
+        turn.world.live_mut().recovery_mut().copies_ruled_out(turn.now.mono);
+        turn.world.live_mut().leases_mut().restart_all(turn.now.mono);
     }
-    if turn.world.config.planted.has(Bug::ConfirmationAnswersForClusters) {
+    if turn.world.config().planted.has(Bug::ConfirmationAnswersForClusters) {
         return close_recovery(turn, by.clone());
     }
     stop_awaiting(turn);
@@ -275,14 +277,14 @@ pub(crate) fn rule_out_copies(turn: &mut Turn<'_>, by: &Actor) {
 }
 
 pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
-    let copy = turn.world.state.recovery().as_ref().is_some_and(|r| r.restored);
-    let entry = Entry::new(Action::RecoveryClosed, turn.world.state.leadership().to_string());
+    let copy = turn.world.state().recovery().as_ref().is_some_and(|r| r.restored);
+    let entry = Entry::new(Action::RecoveryClosed, turn.world.state().leadership().to_string());
     turn.record(Record::Leadership(LeadershipFact::RecoveryClosed { by: by.clone() }));
     turn.audit(by, entry);
-    turn.world.live.recovery_mut().recovery_closed();
+    turn.world.live_mut().recovery_mut().recovery_closed();
     if copy {
         // Until now the manager with the original may have renewed leases.
-        turn.world.live.leases_mut().restart_all(turn.now.mono);
+        turn.world.live_mut().leases_mut().restart_all(turn.now.mono);
     }
     stop_unconfirmed(turn);
     turn.capacity_changed();
@@ -293,17 +295,17 @@ pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
 fn stop_unconfirmed(turn: &mut Turn<'_>) {
     let unseen: Vec<(Uid, Fence)> = turn
         .world
-        .state
+        .state()
         .workloads()
         .iter()
         .filter(|(_, w)| w.phase() == Phase::Granted)
         .filter_map(|(uid, w)| {
             w.right()
-                .filter(|(_, l)| !l.accepted && l.state == LegState::Granted)
-                .and_then(|(_, l)| l.fence)
+                .filter(|(_, l)| !l.accepted() && l.state() == LegState::Granted)
+                .and_then(|(_, l)| l.fence())
                 .map(|f| (*uid, f))
         })
-        .filter(|(_, f)| f.leadership != turn.world.state.leadership().id)
+        .filter(|(_, f)| f.leadership != turn.world.state().leadership().id)
         .collect();
     for (uid, fence) in unseen {
         stops::order_stop(
@@ -319,33 +321,35 @@ fn stop_unconfirmed(turn: &mut Turn<'_>) {
 /// Closes recovery once every lease that an unknown run could hold has lapsed, unless the journal was
 /// restored and an operator must confirm it.
 pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
-    let Some(recovery) = &turn.world.state.recovery() else { return };
+    let Some(recovery) = turn.world.state().recovery() else { return };
     if recovery.restored {
         return;
     }
-    let since_sole = turn.world.live.recovery().sole_since();
+    let members_unknown = recovery.members_unknown;
+    let since_sole = turn.world.live().recovery().sole_since();
     let now = turn.now.mono;
     // Each workload is held back for its own term only, so a pass is due whenever the term of one has passed.
-    let since = turn.world.state.led_since();
+    let since = turn.world.state().led_since();
     let released = |w: &crate::state::workload::Workload| {
         w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(since_sole, w.term()).lapsed(now)
     };
     let earlier =
         |w: &crate::state::workload::Workload| w.is_older_than(since) && w.phase() != Phase::Finished;
-    let workloads = &turn.world.state.workloads();
-    let over = if recovery.members_unknown {
+    let Parts { state, config, live, mirror, .. } = turn.world.parts();
+    let workloads = state.workloads();
+    let over = if members_unknown {
         // Clusters that this journal doesn't name may run workloads of any term.
         ManagerLease::from_composed(since_sole, TERM_MAX).lapsed(now)
     } else {
         !workloads.any(|w| earlier(w) && !released(w))
-            && ManagerLease::from_composed(since_sole, turn.world.config.term).lapsed(now)
+            && ManagerLease::from_composed(since_sole, config.term).lapsed(now)
     };
     if over {
         close_recovery(turn, Actor::System);
-    } else if turn.world.live.recovery_mut().take_due_release_check(now, RELEASE_INTERVAL) {
-        let mut outside = turn.world.mirror.outside().filter_map(|uid| workloads.get(uid));
+    } else if live.recovery_mut().take_due_release_check(now, RELEASE_INTERVAL) {
+        let mut outside = mirror.outside().filter_map(|uid| workloads.get(uid));
         if outside.any(|w| earlier(w) && w.waits() && w.inactive().is_none() && released(w)) {
-            turn.world.live.pass_mut().request();
+            live.pass_mut().request();
         }
     }
 }

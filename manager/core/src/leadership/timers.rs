@@ -7,6 +7,7 @@ use crate::facts::record::WorkloadFact;
 use crate::leadership::{orphans, recovery};
 use crate::live::counts::Count;
 use crate::state::workload::phase::Phase;
+use crate::world::Parts;
 use crate::world::turn::Turn;
 use meridian_shared::ids::Uid;
 use meridian_shared::protocol::{OnLoss, StopReason};
@@ -25,33 +26,33 @@ const FORGET_MAX: usize = 1_000;
 pub(crate) fn end_overdue(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
     // Without a valid claim another manager may lead and renew leases, so none is ended.
-    if now >= turn.world.live.leases().due() && grants::holds_leader_claim(turn) {
+    if now >= turn.world.live().leases().due() && grants::holds_leader_claim(turn) {
         lapse(turn);
     }
-    if turn.world.live.retention().is_due(now) {
+    if turn.world.live().retention().is_due(now) {
         orphans::orphans_lapse(turn);
         let more = forget_finished(turn);
         let interval = if more { RETENTION_INTERVAL_BUSY } else { RETENTION_INTERVAL };
-        turn.world.live.retention_mut().check_next_at(now + interval);
+        turn.world.live_mut().retention_mut().check_next_at(now + interval);
     }
 }
 
 pub(crate) fn on_time(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
     end_overdue(turn);
-    let backed_off = turn.world.live.backoffs_mut().remove_over(now);
-    let refusals_expired = turn.world.live.refusals_mut().expire(now);
-    let providers_asked_again = turn.world.live.provider_failures_mut().expire(now);
+    let backed_off = turn.world.live_mut().backoffs_mut().remove_over(now);
+    let refusals_expired = turn.world.live_mut().refusals_mut().expire(now);
+    let providers_asked_again = turn.world.live_mut().provider_failures_mut().expire(now);
     let cluster_available = starts::end_waits_after_failed_starts(turn.world, now);
     if !backed_off.is_empty() || refusals_expired || providers_asked_again || cluster_available {
         backed_off.iter().for_each(|uid| {
-            turn.world.live.reservations_mut().rested(*uid);
-            turn.world.mirror.touch(*uid);
+            turn.world.live_mut().reservations_mut().rested(*uid);
+            turn.world.mirror_mut().touch(*uid);
         });
         turn.capacity_changed();
     }
-    for uid in turn.world.live.reservations_mut().expire(now) {
-        turn.world.mirror.requeue_neighbours(uid);
+    for uid in turn.world.live_mut().reservations_mut().expire(now) {
+        turn.world.mirror_mut().requeue_neighbours(uid);
         turn.capacity_changed();
     }
     starvation_guard::schedule_starvation_check(turn);
@@ -64,10 +65,10 @@ pub(crate) fn on_time(turn: &mut Turn<'_>) {
 /// Withdraws open offers from disconnected clusters, so that the workloads can be offered to others.
 fn withdraw_from_disconnected(turn: &mut Turn<'_>) {
     let now = turn.now.mono;
-    let limit = meridian_shared::lease::disconnect_after(turn.world.config.term_min);
+    let limit = meridian_shared::lease::disconnect_after(turn.world.config().term_min);
     let disconnected: Vec<_> = turn
         .world
-        .live
+        .live()
         .clusters()
         .iter()
         .filter(|(_, c)| now.since(c.heard()) >= limit)
@@ -86,8 +87,8 @@ fn lapse(turn: &mut Turn<'_>) {
     let mut lapsed = Vec::new();
     let mut late = Vec::new();
     let mut due = Mono(u64::MAX);
-    for (fence, lease) in turn.world.live.leases().iter() {
-        let Some(workload) = turn.world.state.workloads().get(&lease.uid()) else { continue };
+    for (fence, lease) in turn.world.live().leases().iter() {
+        let Some(workload) = turn.world.state().workloads().get(&lease.uid()) else { continue };
         // If this journal is a copy, the manager with the original may still renew the lease.
         if workload.on_loss() == OnLoss::Fence && !turn.world.disputed(workload) {
             if lease.lapsed(now) {
@@ -104,9 +105,9 @@ fn lapse(turn: &mut Turn<'_>) {
             }
         }
     }
-    turn.world.live.leases_mut().checked(due);
+    turn.world.live_mut().leases_mut().checked(due);
     for (uid, fence) in lapsed {
-        turn.world.live.counts_mut().add_one(Count::Lapses);
+        turn.world.live_mut().counts_mut().add_one(Count::Lapses);
         turn.record_workload(
             uid,
             WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
@@ -115,7 +116,7 @@ fn lapse(turn: &mut Turn<'_>) {
     }
     for (uid, fence) in late {
         if let Some(cluster) =
-            turn.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster.clone())
+            turn.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster().clone())
         {
             starts::note_failed_start(turn, uid, &cluster);
         }
@@ -129,15 +130,15 @@ fn lapse(turn: &mut Turn<'_>) {
 fn forget_finished(turn: &mut Turn<'_>) -> bool {
     let wall = turn.now.wall;
     let mut over: Vec<Uid> = Vec::new();
-    let kept_max = turn.world.config.finished_kept_max;
-    let finished = turn.world.live.retention().finished().len();
-    for (i, (at, uid)) in turn.world.live.retention().finished().enumerate() {
-        let Some(workload) = turn.world.state.workloads().get(&uid) else { continue };
+    let kept_max = turn.world.config().finished_kept_max;
+    let finished = turn.world.live().retention().finished().len();
+    for (i, (at, uid)) in turn.world.live().retention().finished().enumerate() {
+        let Some(workload) = turn.world.state().workloads().get(&uid) else { continue };
         if workload.is_managed() {
             // its end must be seen there, or it would be submitted again
             continue;
         }
-        let keep = workload.ttl().unwrap_or(turn.world.config.finished_kept);
+        let keep = workload.ttl().unwrap_or(turn.world.config().finished_kept);
         let too_many = workload.ttl().is_none() && finished - i > kept_max;
         if wall.since(at) >= keep || too_many {
             over.push(uid);
@@ -150,10 +151,9 @@ fn forget_finished(turn: &mut Turn<'_>) -> bool {
     for uid in over {
         turn.record_workload(uid, WorkloadFact::Forgotten);
     }
-    let workloads = &turn.world.state.workloads();
-    turn.world
-        .live
-        .failed_starts_mut()
+    let Parts { state, live, .. } = turn.world.parts();
+    let workloads = state.workloads();
+    live.failed_starts_mut()
         .retain(|uid| workloads.get(uid).is_some_and(|workload| workload.finished().is_none()));
     more
 }

@@ -18,11 +18,11 @@ use std::sync::Arc;
 /// Makes a reported run the workload's attempt. Other attempts and offers of the workload are stopped and
 /// withdrawn.
 pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
-    turn.world.live.counts_mut().add_one(Count::Adoptions);
+    turn.world.live_mut().counts_mut().add_one(Count::Adoptions);
     if let Some((old_cluster, old_fence)) = turn
         .workload(run.uid)
         .and_then(Workload::right)
-        .and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f)))
+        .and_then(|(_, l)| l.fence().map(|f| (l.cluster().clone(), f)))
     {
         grants::release_lease(turn, old_fence);
         turn.send(&old_cluster, CommandRef::Stop(run.uid, old_fence, StopReason::Superseded));
@@ -39,17 +39,21 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
             at: turn.now.wall,
         },
     );
-    let class = turn.workload(run.uid).map(|workload| turn.world.queues.class(workload.class()));
+    let class = turn.workload(run.uid).map(|workload| turn.world.queues().class(workload.class()));
     let start_by = turn.now.mono
-        + class.map_or(turn.world.config.start_timeout, |class| gangs::start_timeout(turn.world, class));
+        + class.map_or(turn.world.config().start_timeout, |class| gangs::start_timeout(turn.world, class));
     grants::lease(turn, run.uid, run.fence, run.term, OnLoss::Fence, start_by);
     if run.running {
         turn.record_workload(run.uid, WorkloadFact::Running { fence: run.fence, at: turn.now.wall });
     }
     let workload = turn.workload(run.uid).expect("adopted just now");
-    let class = turn.world.queues.class(workload.class()).clone();
-    let allowed =
-        residency::check(turn.world.state.catalog(), &class, cluster, turn.world.config.residency_required);
+    let class = turn.world.queues().class(workload.class()).clone();
+    let allowed = residency::check(
+        turn.world.state().catalog(),
+        &class,
+        cluster,
+        turn.world.config().residency_required,
+    );
     match allowed {
         Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &Actor::System),
         Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive().is_some()) => {
@@ -71,8 +75,8 @@ pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId
 /// Flavors to charge for an adopted run, even if their quota is used up: per pod set and resource, the first
 /// flavor of its queue that suits the pods.
 fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
-    let catalog = &turn.world.state.catalog();
-    let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class())) else {
+    let catalog = &turn.world.state().catalog();
+    let Some(class) = turn.workload(uid).map(|w| turn.world.queues().class(w.class())) else {
         return Flavors::default();
     };
     let queue = catalog
@@ -84,7 +88,7 @@ fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
         let serving = group.flavors.iter().find(|f| gangs::serves(catalog, &f.name, set));
         serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
     };
-    let resources = &turn.world.config.resources;
+    let resources = &turn.world.config().resources;
     let of_set = |set: &PodSet| {
         let alone = Gang { pod_sets: vec![set.clone()], ..Gang::default() };
         let requested = resources.total(&alone).into_keys();

@@ -8,6 +8,7 @@ use crate::live::counts::Count;
 use crate::sessions::outbox::CommandRef;
 use crate::state::legs::leg::LegState;
 use crate::state::workload::phase::Phase;
+use crate::world::Parts;
 use crate::world::gangs;
 use crate::world::turn::Turn;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Session, Uid};
@@ -27,12 +28,12 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
     let now = turn.now.mono;
     let renewals = renewals(turn, cluster);
     let (commands_from, commands) = commands(turn, cluster);
-    let live = turn.world.live.cluster_mut(cluster).expect("only live sessions are answered");
+    let Parts { state, config, live, .. } = turn.world.parts();
+    let live = live.cluster_mut(cluster).expect("only live sessions are answered");
     live.outbox_mut().sent(now, commands_from, commands.len());
     let ends = live.answers().next_ends();
     let (events_through, want_inventory, capacity) =
         (live.events_through(), live.inventory().is_wanted(), live.capacity().version());
-    let state = &turn.world.state;
     let members: Vec<ClusterName> = state.members().keys().cloned().collect();
     let version = live.version();
     let mut receipt = Receipt {
@@ -43,7 +44,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
         audit_head: Some(format!("{}:{}", state.audit().lines, state.audit().hash)),
         mac: None,
     };
-    receipt.mac = Some(turn.world.config.receipt_key.sign(&receipt.message(&members)));
+    receipt.mac = Some(config.receipt_key.sign(&receipt.message(&members)));
     live.answers_mut().note(transmission, state.last(), ends.clone());
     let skip = state.ranges().len().saturating_sub(RANGES_MAX);
     let response = SyncResponse {
@@ -61,7 +62,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
         want_inventory,
         capacity_acknowledged: capacity,
         ranges: state.ranges()[skip..].to_vec(),
-        poll: lease::poll(turn.world.config.term_min),
+        poll: lease::poll(turn.world.config().term_min),
     };
     turn.reply(Reply::Sync(Box::new(SyncAnswer::Ok(Box::new(response)))));
 }
@@ -70,7 +71,7 @@ pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Sessio
 fn commands(turn: &mut Turn<'_>, cluster: &ClusterName) -> (u64, Vec<Command>) {
     let (from, references) = turn
         .world
-        .live
+        .live()
         .cluster(cluster)
         .map(|l| l.outbox().next(turn.now.mono, COMMANDS_MAX))
         .unwrap_or((1, Vec::new()));
@@ -90,23 +91,23 @@ fn commands(turn: &mut Turn<'_>, cluster: &ClusterName) -> (u64, Vec<Command>) {
 
 fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
     let now = turn.now.mono;
-    let step = Millis(turn.world.config.term_min.0 / 16);
-    let Some(live) = turn.world.live.cluster_mut(cluster) else { return Vec::new() };
+    let step = Millis(turn.world.config().term_min.0 / 16);
+    let Some(live) = turn.world.live_mut().cluster_mut(cluster) else { return Vec::new() };
     if !live.is_renewal_due(now) {
         return Vec::new();
     }
     live.check_renewals_at(now + step);
     let unacknowledged_for = now.since(live.answers().acknowledged_at());
-    let ledger = turn.world.state.members()[cluster].ledger;
+    let ledger = turn.world.state().members()[cluster].ledger();
     let mut due: Vec<(Option<Mono>, Uid, Fence)> = stops::granted_attempts(turn, cluster)
         .into_iter()
         .filter_map(|(uid, fence, _)| {
             let workload = turn.workload(uid)?;
             let (_, leg) = workload.right()?;
-            let lease = turn.world.live.leases().get(fence)?;
+            let lease = turn.world.live().leases().get(fence)?;
             let renewable = workload.on_loss() == OnLoss::Fence
-                && leg.accepted
-                && leg.ledger == ledger
+                && leg.accepted()
+                && leg.ledger() == ledger
                 && workload.phase() != Phase::Stopping
                 // If this journal is a copy, clusters that follow this manager no longer report to the
                 // manager with the original. That manager ends their leases as lapsed and may start the
@@ -124,7 +125,7 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
         due.sort_unstable_by_key(|(_, uid, _)| *uid);
     }
     let due: Vec<(Uid, Fence)> = due.into_iter().map(|(_, uid, fence)| (uid, fence)).collect();
-    turn.world.live.counts_mut().add(Count::Renewals, due.len() as u64);
+    turn.world.live_mut().counts_mut().add(Count::Renewals, due.len() as u64);
     for (_, fence) in &due {
         grants::note_lease_composed(turn.world, *fence, now);
     }
@@ -143,29 +144,30 @@ fn render(turn: &mut Turn<'_>, cluster: &ClusterName, reference: CommandRef) -> 
         }
         CommandRef::SetPriority(uid, fence, _) => priority::render_priority(turn, cluster, uid, fence),
         CommandRef::Offer(uid, offer) => {
-            let open = turn.workload(uid).and_then(|w| w.legs().get(&offer)).is_some_and(|l| l.state.open());
+            let open =
+                turn.workload(uid).and_then(|w| w.legs().get(&offer)).is_some_and(|l| l.state().open());
             match gangs::asked_gang(turn.world, uid) {
                 Some(gang) if open && grants::may_disclose(turn, uid, cluster) => {
                     let workload = turn.workload(uid).expect("its gang was found");
-                    let class = turn.world.queues.class(workload.class());
+                    let class = turn.world.queues().class(workload.class());
                     let policy = turn
                         .world
-                        .queues
+                        .queues()
                         .charged_to(uid)
-                        .and_then(|q| turn.world.state.catalog().dispatch_policy(q));
+                        .and_then(|q| turn.world.state().catalog().dispatch_policy(q));
                     let requires_guarded = policy.is_some_and(|p| {
                         p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
                     });
                     // A manager that hosts agents requires guards for `Fence` jobs, including jobs that were
                     // submitted before it hosted agents.
-                    let hosts_agents = turn.world.config.hosts_agents;
+                    let hosts_agents = turn.world.config().hosts_agents;
                     let requires_guarded =
                         requires_guarded || (hosts_agents && workload.on_loss() == OnLoss::Fence);
                     let (container_needs, without_image) =
                         (class.container_needs.clone(), class.without_image.clone());
                     let references = class.references.clone();
                     let (namespace, kind, hold) =
-                        (workload.namespace().clone(), class.kind.name().into(), turn.world.config.hold);
+                        (workload.namespace().clone(), class.kind.name().into(), turn.world.config().hold);
                     Command::Offer(Box::new(Offer {
                         offer,
                         uid,
@@ -209,17 +211,17 @@ fn render_grant(
     let stop = Command::Stop { uid, fence, reason: StopReason::Superseded };
     let Some(workload) = turn.workload(uid) else { return stop };
     let is_current = workload.phase() != Phase::Stopping
-        && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
+        && workload.leg_of(fence).is_some_and(|(_, l)| l.state() == LegState::Granted);
     // A grant may be sent for one term after it was first composed.
     let fresh =
-        turn.world.live.leases().get(fence).is_some_and(|lease| lease.may_be_sent(workload.term(), now));
-    let resends = turn.world.config.planted.has(Bug::RecoveryResends);
+        turn.world.live().leases().get(fence).is_some_and(|lease| lease.may_be_sent(workload.term(), now));
+    let resends = turn.world.config().planted.has(Bug::RecoveryResends);
     let held_back = turn.world.held_back(workload, now);
     if !is_current || !(fresh || resends) || (held_back && !resends) {
         return stop;
     }
     if !grants::may_disclose(turn, uid, cluster) {
-        turn.world.live.counts_mut().add_one(Count::ResidencyStops);
+        turn.world.live_mut().counts_mut().add_one(Count::ResidencyStops);
         stops::order_stop(turn, uid, fence, StopReason::Residency, &Actor::System);
         return Command::Stop { uid, fence, reason: StopReason::Residency };
     }
@@ -230,8 +232,8 @@ fn render_grant(
         stops::order_stop(turn, uid, fence, StopReason::Superseded, &Actor::System);
         return stop;
     };
-    let ledger = workload.leg_of(fence).expect("a current grant has a leg").1.ledger;
-    let class = turn.world.queues.class(workload.class());
+    let ledger = workload.leg_of(fence).expect("a current grant has a leg").1.ledger();
+    let class = turn.world.queues().class(workload.class());
     let grant = Grant {
         offer,
         uid,
@@ -247,7 +249,7 @@ fn render_grant(
         pod_failures: workload.pod_failures(),
         completed: workload.completed().clone(),
         priority: workload.priority(),
-        mac: Some(turn.world.config.receipt_key.sign(&grant_message(
+        mac: Some(turn.world.config().receipt_key.sign(&grant_message(
             cluster,
             ledger,
             uid,

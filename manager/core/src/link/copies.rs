@@ -36,13 +36,13 @@ fn check(turn: &Turn<'_>, cluster: &ClusterName, request: &CopyRequest) -> Resul
         return Err(NoCopies::NotLeading);
     }
     let workload = turn.workload(request.uid).ok_or(NoCopies::NotOffered)?;
-    let leg = workload.legs().get(&request.offer).filter(|leg| leg.cluster == *cluster);
+    let leg = workload.legs().get(&request.offer).filter(|leg| *leg.cluster() == *cluster);
     let leg = leg.ok_or(NoCopies::NotOffered)?;
     let has_right = match request.fence {
-        None => leg.state.open() || leg.state.granted(),
+        None => leg.state().open() || leg.state().granted(),
         Some(fence) => {
-            leg.state == LegState::Granted
-                && leg.fence == Some(fence)
+            leg.state() == LegState::Granted
+                && leg.fence() == Some(fence)
                 && workload.phase() != Phase::Stopping
                 && !turn.world.disputed(workload)
         }
@@ -53,7 +53,7 @@ fn check(turn: &Turn<'_>, cluster: &ClusterName, request: &CopyRequest) -> Resul
     if !workload.is_managed() {
         return Err(NoCopies::NotManaged);
     }
-    let named = &turn.world.queues.class(workload.class()).references;
+    let named = &turn.world.queues().class(workload.class()).references;
     for reference in &request.references {
         let can_be_copied = reference.kind.copied_plural().is_some();
         if !can_be_copied || !named.contains(reference) {

@@ -16,14 +16,14 @@ use meridian_shared::time::Millis;
 pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
     let end = End { result: end.result.cleaned(), ..end };
     legs::acknowledge(turn, cluster, end.uid, end.fence);
-    if turn.world.state.orphans().get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
+    if turn.world.state().orphans().get(&(end.uid, end.fence)).is_some_and(|o| *o.cluster() == *cluster) {
         turn.record(Record::Orphan {
             uid: end.uid,
             fence: end.fence,
             fact: OrphanFact::Gone { by: Some(Actor::agent(cluster)) },
         });
     }
-    let Some(fence) = legs::own_leg(turn, cluster, end.uid, end.fence).and_then(|l| l.fence) else {
+    let Some(fence) = legs::own_leg(turn, cluster, end.uid, end.fence).and_then(|l| l.fence()) else {
         return learn_end(turn, cluster, end);
     };
     let uid = end.uid;
@@ -53,8 +53,8 @@ pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
         EndResult::NodeLost { .. } => {
             let backoff =
                 turn.workload(uid).map_or(Millis(0), |workload| workload.backoff_after_node_loss(fence));
-            turn.world.live.backoffs_mut().start(uid, turn.now.mono + backoff);
-            turn.world.mirror.touch(uid);
+            turn.world.live_mut().backoffs_mut().start(uid, turn.now.mono + backoff);
+            turn.world.mirror_mut().touch(uid);
         }
         EndResult::Stopped | EndResult::LeaseLapsed => {}
     }
@@ -101,7 +101,7 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
             at,
         },
     );
-    match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+    match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence()) {
         Some(older) => stops::order_stop(turn, uid, older, StopReason::Superseded, &Actor::System),
         None => grants::finish_as(turn, uid, result),
     }
@@ -111,9 +111,9 @@ fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
 /// Whether the proof is our signature on this cluster's grant.
 fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
     let Proof { offer, attempt, term, on_loss, mac } = proof;
-    turn.world.state.members().get(cluster).is_some_and(|member| {
-        let message = grant_message(cluster, member.ledger, uid, fence, *offer, *attempt, *term, *on_loss);
-        turn.world.config.receipt_key.verify(&message, mac)
+    turn.world.state().members().get(cluster).is_some_and(|member| {
+        let message = grant_message(cluster, member.ledger(), uid, fence, *offer, *attempt, *term, *on_loss);
+        turn.world.config().receipt_key.verify(&message, mac)
     })
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn deactivate_at_time_limit(turn: &mut Turn<'_>, uid: Uid, result: &E
     let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
     let limit_reached = deadline
         && turn.workload(uid).is_some_and(|w| {
-            let gang = &turn.world.queues.class(w.class()).gang;
+            let gang = &turn.world.queues().class(w.class()).gang;
             w.deletion().is_none() && gang.deactivates_when_up(w.ran())
         });
     if limit_reached {

@@ -17,18 +17,18 @@ use meridian_shared::time::Millis;
 
 /// Takes events in the order of their numbers; those that were taken before are skipped.
 pub(crate) fn take_events(turn: &mut Turn<'_>, cluster: &ClusterName, from: u64, events: Vec<Event>) {
-    let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+    let live = turn.world.live_mut().cluster_mut(cluster).expect("admitted sessions are live");
     // Events before the first one sent were acknowledged, perhaps by an earlier leadership.
     live.take_events_through(from - 1);
     for (number, event) in (from..).zip(events) {
-        let live = turn.world.live.cluster(cluster).expect("admitted sessions are live");
+        let live = turn.world.live().cluster(cluster).expect("admitted sessions are live");
         if number != live.events_through() + 1 {
             continue;
         }
         if budget::is_put_off(turn, cluster, &event) {
             break;
         }
-        let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+        let live = turn.world.live_mut().cluster_mut(cluster).expect("admitted sessions are live");
         live.take_events_through(number);
         take_event(turn, cluster, event);
     }
@@ -55,7 +55,7 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
             }
         }
         Event::Accepted { uid, fence, placement } => {
-            match legs::own_leg(turn, cluster, uid, fence).map(|l| l.accepted) {
+            match legs::own_leg(turn, cluster, uid, fence).map(|l| l.accepted()) {
                 Some(false) => pod_placement::accepted(turn, uid, fence, placement),
                 Some(true) => pod_placement::take_placement(turn, cluster, uid, fence, placement),
                 None => legs::stray(turn, cluster, uid, fence),
@@ -63,7 +63,7 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
         }
         Event::GrantRefused { uid, fence, why } => on_grant_refused(turn, cluster, uid, fence, &why),
         Event::Running { uid, fence, placement } => {
-            match legs::own_leg(turn, cluster, uid, fence).map(|l| leg::step(l.state, LegEvent::Running)) {
+            match legs::own_leg(turn, cluster, uid, fence).map(|l| leg::step(l.state(), LegEvent::Running)) {
                 Some(LegAnswer::To(LegState::Running)) => {
                     turn.record_workload(uid, WorkloadFact::Running { fence, at: turn.now.wall });
                     starts::note_started(turn, uid, cluster);
@@ -97,8 +97,8 @@ fn on_waiting(
                 .workload(uid)
                 .and_then(|w| w.legs().get(&offer))
                 .expect("only an existing leg accepts the event");
-            let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
-            if state == LegState::Waiting && known == (Some(&reason), estimate) {
+            let (known, state) = ((leg.note(), leg.estimate()), leg.state());
+            if state == LegState::Waiting && known == (Some(&*reason), estimate) {
                 return;
             }
             if state != LegState::Offered {
@@ -148,10 +148,10 @@ fn on_refused(
     match gang.filter(|_| reason == RefuseReason::ProviderFailed) {
         Some(gang) => {
             let failure = ProviderFailure { until, text };
-            turn.world.live.provider_failures_mut().add(uid, cluster.clone(), &gang, failure);
+            turn.world.live_mut().provider_failures_mut().add(uid, cluster.clone(), &gang, failure);
         }
         None => {
-            turn.world.live.refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
+            turn.world.live_mut().refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
         }
     }
     offers::release_quota_if_idle(turn, uid);
@@ -159,14 +159,14 @@ fn on_refused(
 
 fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, why: &GrantRefusal) {
     legs::acknowledge(turn, cluster, uid, fence);
-    let Some(fence) = legs::own_leg(turn, cluster, uid, fence).and_then(|l| l.fence) else { return };
+    let Some(fence) = legs::own_leg(turn, cluster, uid, fence).and_then(|l| l.fence()) else { return };
     turn.audit(
         Actor::agent(cluster),
         Entry::denied(Action::Grant, uid, cluster, Some(format!("{fence}: {}", end::refusal_text(why)))),
     );
     turn.record_workload(uid, WorkloadFact::GrantRefused { fence, why: why.clone() });
     let until = turn.now.mono + Millis(500);
-    turn.world.live.backoffs_mut().start(uid, until);
-    turn.world.mirror.touch(uid);
+    turn.world.live_mut().backoffs_mut().start(uid, until);
+    turn.world.mirror_mut().touch(uid);
     grants::settle_ended_attempt(turn, uid, fence);
 }

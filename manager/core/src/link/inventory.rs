@@ -27,11 +27,11 @@ pub(crate) fn take_inventory(
     inventory: Inventory,
 ) {
     receipts::apply_receipts(turn, &inventory.receipts);
-    let ours = turn.world.state.leadership();
-    if inventory.for_leadership != Some(ours) && !turn.world.config.planted.has(Bug::StaleInventoryCounts) {
+    let ours = turn.world.state().leadership();
+    if inventory.for_leadership != Some(ours) && !turn.world.config().planted.has(Bug::StaleInventoryCounts) {
         return;
     }
-    let Some(live) = turn.world.live.cluster(cluster) else { return };
+    let Some(live) = turn.world.live().cluster(cluster) else { return };
     // Whether the inventory reflects every command that was sent.
     let settled = live.outbox().quiet() || commands_through >= live.outbox().last();
     for run in &inventory.runs {
@@ -48,10 +48,10 @@ pub(crate) fn take_inventory(
     stop_missing(turn, cluster, ledger, &known, settled);
     settle_offers(turn, cluster, &inventory.offers, settled);
     orphans::stop_orphans(turn, cluster, ledger);
-    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
         live.inventory_mut().complete();
     }
-    let live = &turn.world.live;
+    let live = turn.world.live();
     if live.recovery().expects(cluster) {
         recovery::stop_awaiting(turn);
     }
@@ -59,15 +59,15 @@ pub(crate) fn take_inventory(
 }
 
 fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
-    if turn.world.config.planted.has(Bug::ReportedRunIgnored) && turn.world.state.recovery().is_some() {
+    if turn.world.config().planted.has(Bug::ReportedRunIgnored) && turn.world.state().recovery().is_some() {
         return;
     }
     let Some(workload) = turn.workload(run.uid) else {
         // Without our signature it is ignored: a faulty agent could invent any number of runs.
         if !is_signed(turn, cluster, ledger, run) {
-            turn.world.live.counts_mut().add_one(Count::Illegal);
-        } else if !turn.world.state.orphans().contains_key(&(run.uid, run.fence)) {
-            turn.world.live.counts_mut().add_one(Count::Orphans);
+            turn.world.live_mut().counts_mut().add_one(Count::Illegal);
+        } else if !turn.world.state().orphans().contains_key(&(run.uid, run.fence)) {
+            turn.world.live_mut().counts_mut().add_one(Count::Orphans);
             // The gang is unknown, so only the size of the placement can be checked.
             let placement = run.placement.clone().filter(|placement| placement.is_bounded());
             let job = run.job.as_deref().map(|job| clean(job).into());
@@ -81,10 +81,10 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         return;
     };
     if let Some((_, leg)) = workload.leg_of(run.fence)
-        && leg.cluster == *cluster
-        && leg.ledger == ledger
+        && *leg.cluster() == *cluster
+        && leg.ledger() == ledger
     {
-        let (accepted, running) = (leg.accepted, leg.state == crate::state::legs::leg::LegState::Running);
+        let (accepted, running) = (leg.accepted(), leg.state() == crate::state::legs::leg::LegState::Running);
         let stopping = workload.phase() == Phase::Stopping;
         if !accepted {
             pod_placement::accepted(turn, run.uid, run.fence, run.placement.clone());
@@ -110,19 +110,19 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
         // The signature isn't ours, so the report can't be trusted, yet the run may exist. A workload that
         // this leadership accepted can't run without its knowledge. An older workload isn't offered until its
         // term has passed since `sole_since`, even if the run is reported again.
-        let (is_earlier, term) = (workload.is_older_than(turn.world.state.led_since()), workload.term());
-        turn.world.live.counts_mut().add_one(Count::Illegal);
+        let (is_earlier, term) = (workload.is_older_than(turn.world.state().led_since()), workload.term());
+        turn.world.live_mut().counts_mut().add_one(Count::Illegal);
         if is_earlier {
             let until = meridian_shared::lease::ManagerLease::from_composed(
-                turn.world.live.recovery().sole_since(),
+                turn.world.live().recovery().sole_since(),
                 term,
             )
             .deadline;
-            turn.world.live.backoffs_mut().start(run.uid, until);
-            turn.world.mirror.touch(run.uid);
+            turn.world.live_mut().backoffs_mut().start(run.uid, until);
+            turn.world.mirror_mut().touch(run.uid);
         }
     } else if is_newer && workload.phase() != Phase::Finished && workload.deletion().is_none() {
-        let gang = workload.adopted_gang(turn.world.queues.class(workload.class()), run);
+        let gang = workload.adopted_gang(turn.world.queues().class(workload.class()), run);
         let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
         adoption::adopt(turn, cluster, ledger, &Run { placement, job: None, ..run.clone() });
     } else {
@@ -134,7 +134,7 @@ fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &
 fn is_signed(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
     let message =
         grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
-    run.mac.as_ref().is_some_and(|mac| turn.world.config.receipt_key.verify(&message, mac))
+    run.mac.as_ref().is_some_and(|mac| turn.world.config().receipt_key.verify(&message, mac))
 }
 
 /// Stops grants that this ledger should have but didn't report, except grants that are still being sent.
@@ -150,13 +150,13 @@ fn stop_missing(
         let in_transit = !settled
             && turn
                 .world
-                .live
+                .live()
                 .cluster(cluster)
                 .is_some_and(|l| l.outbox().pending(&CommandRef::Grant(uid, offer, fence)));
-        if leg.ledger != ledger || known.contains(&(uid, fence)) || in_transit {
+        if leg.ledger() != ledger || known.contains(&(uid, fence)) || in_transit {
             continue;
         }
-        if turn.world.config.planted.has(Bug::MissingFrees) {
+        if turn.world.config().planted.has(Bug::MissingFrees) {
             turn.record_workload(
                 uid,
                 WorkloadFact::LeaseLapsed { fence, at: turn.now.wall, declared: false, by: None },
@@ -177,7 +177,7 @@ fn settle_offers(
 ) {
     for (offer, uid) in reported {
         let open =
-            turn.workload(*uid).and_then(|w| w.legs().get(offer)).is_some_and(|l| l.cluster == *cluster);
+            turn.workload(*uid).and_then(|w| w.legs().get(offer)).is_some_and(|l| *l.cluster() == *cluster);
         if !open {
             turn.send_correction(cluster, CommandRef::Withdraw(*uid, *offer));
         }
@@ -193,17 +193,17 @@ fn settle_offers(
         .into_iter()
         .flatten()
         .flat_map(|(uid, _)| {
-            turn.world.state.workloads()[uid]
+            turn.world.state().workloads()[uid]
                 .legs()
                 .iter()
-                .filter(|(_, l)| l.cluster == *cluster && l.state.open())
+                .filter(|(_, l)| *l.cluster() == *cluster && l.state().open())
                 .map(move |(o, _)| (*uid, *o))
         })
         .filter(|(uid, offer)| !reported.contains(&(*offer, *uid)))
         .filter(|(uid, offer)| {
             !turn
                 .world
-                .live
+                .live()
                 .cluster(cluster)
                 .is_some_and(|l| l.outbox().pending(&CommandRef::Offer(*uid, *offer)))
         })

@@ -10,7 +10,7 @@ use meridian_shared::protocol::{POD_REPORTS_MAX, PodReport};
 
 pub(crate) fn take_reclaimable(turn: &mut Turn<'_>, cluster: &ClusterName, spare: Vec<PodReport>) {
     for PodReport { uid, fence, pods, failures, completed } in spare.into_iter().take(POD_REPORTS_MAX) {
-        if legs::own_leg(turn, cluster, uid, fence).is_some_and(|leg| leg.fence == Some(fence)) {
+        if legs::own_leg(turn, cluster, uid, fence).is_some_and(|leg| leg.fence() == Some(fence)) {
             sizes::apply_reclaimable_pods(turn, uid, fence, &pods);
             count_failures(turn, cluster, uid, fence, failures);
             if !budget::is_spent(turn, cluster) {
@@ -30,7 +30,7 @@ pub(crate) fn note_completed(
     reported: &Indexes,
 ) {
     let Some(workload) = turn.workload(uid).filter(|w| w.phase().granted()) else { return };
-    let Some(most) = turn.world.queues.class(workload.class()).completions else { return };
+    let Some(most) = turn.world.queues().class(workload.class()).completions else { return };
     let completed = workload.completed().union(&reported.below(most));
     if completed != *workload.completed() {
         let bytes = completed.weight();

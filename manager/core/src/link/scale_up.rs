@@ -33,8 +33,12 @@ pub(crate) fn render_scale_up(
     }) {
         Some((started, places)) => {
             let mut scale_up = ScaleUp { number, places, size: started.size, mac: None };
-            scale_up.mac =
-                Some(turn.world.config.receipt_key.sign(&scale_up.message(cluster, leg.ledger, uid, fence)));
+            scale_up.mac = Some(turn.world.config().receipt_key.sign(&scale_up.message(
+                cluster,
+                leg.ledger(),
+                uid,
+                fence,
+            )));
             Command::ScaleUp { uid, fence, scale_up: Box::new(scale_up) }
         }
         // Agents ignore the withdrawal of an offer that was granted.
@@ -50,7 +54,7 @@ pub(crate) fn on_scaled_up(
     fence: Fence,
     number: RecordNumber,
 ) {
-    if legs::own_leg(turn, cluster, uid, fence).is_none_or(|leg| leg.fence != Some(fence)) {
+    if legs::own_leg(turn, cluster, uid, fence).is_none_or(|leg| leg.fence() != Some(fence)) {
         return;
     }
     let Some((started, places)) =
@@ -88,7 +92,7 @@ pub(crate) fn on_scale_up_refused(
     text: &str,
 ) {
     let Some(offer) = legs::own_leg(turn, cluster, uid, fence)
-        .filter(|leg| leg.fence == Some(fence))
+        .filter(|leg| leg.fence() == Some(fence))
         .and_then(|_| gangs::offer_of(turn.world, uid, fence))
     else {
         return;
@@ -102,7 +106,7 @@ pub(crate) fn on_scale_up_refused(
         uid,
         WorkloadFact::ScaleUpRefused { fence, reason, text: text.clone(), at: turn.now.wall },
     );
-    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
         live.capacity_mut().over(offer);
     }
     let base = if matches!(reason, RefuseReason::NoCapacity | RefuseReason::StillRuns) {
@@ -112,7 +116,7 @@ pub(crate) fn on_scale_up_refused(
     };
     let tried = u32::try_from(number.0 % 4).unwrap_or(0);
     let until = turn.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
-    turn.world.live.refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
+    turn.world.live_mut().refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
     sizes::send_scale_down(turn, cluster, uid, fence);
     turn.capacity_changed();
 }
@@ -125,7 +129,7 @@ pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName
     let last = workload.resized().map_or(RecordNumber(0), |resized| resized.last);
     let (started, sets) = (
         workload.started_scale_up().map(|started| started.number),
-        turn.world.queues.class(workload.class()).gang.pod_sets.len(),
+        turn.world.queues().class(workload.class()).gang.pod_sets.len(),
     );
     match run.scale_up.as_deref() {
         Some(reported) if started == Some(reported.number) => {
@@ -140,7 +144,7 @@ pub(crate) fn apply_reported_scale_up(turn: &mut Turn<'_>, cluster: &ClusterName
 
 /// A reported run without its scale-up, unless the scale-up carries our signature.
 pub(crate) fn verified(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> Run {
-    let key = &turn.world.config.receipt_key;
+    let key = &turn.world.config().receipt_key;
     let is_signed = |reported: &ScaleUp| {
         reported
             .mac

@@ -33,7 +33,7 @@ pub(crate) fn admit(
     if !VERSIONS.contains(&request.version) {
         return Err(SyncRefusal::Version { oldest: *VERSIONS.start(), newest: *VERSIONS.end() });
     }
-    if turn.world.state.catalog().cluster(cluster).is_none() {
+    if turn.world.state().catalog().cluster(cluster).is_none() {
         return Err(SyncRefusal::UnknownCluster);
     }
     if request.events_from == 0
@@ -42,14 +42,14 @@ pub(crate) fn admit(
     {
         return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
     }
-    let ours = turn.world.state.leadership();
+    let ours = turn.world.state().leadership();
     if let Some(follows) = request.follows
         && (follows.epoch > ours.epoch || (follows.epoch == ours.epoch && follows.id != ours.id))
     {
         return refuse_newer_leadership(turn, request, follows);
     }
     open_session(turn, cluster, request.ledger, request.session)?;
-    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
         live.set_version(request.version);
     }
     Ok(())
@@ -77,8 +77,12 @@ fn open_session(
     ledger: LedgerId,
     session: Session,
 ) -> Result<(), SyncRefusal> {
-    let known =
-        turn.world.state.members().get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
+    let known = turn
+        .world
+        .state()
+        .members()
+        .get(cluster)
+        .map(|m| (m.ledger(), m.session(), m.lost().contains(&ledger)));
     let newer = match known {
         None => true,
         Some((_, _, true)) => return Err(SyncRefusal::LedgerLost),
@@ -89,12 +93,12 @@ fn open_session(
     };
     if newer {
         if !may_begin(turn, cluster) {
-            turn.world.live.counts_mut().add_one(Count::PutOff);
+            turn.world.live_mut().counts_mut().add_one(Count::PutOff);
             return Err(SyncRefusal::Malformed(
                 "this cluster opens sessions too often: try again in a moment".into(),
             ));
         }
-        if turn.world.state.members().get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
+        if turn.world.state().members().get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
             let message = format!(
                 "this cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, which is the limit: \
                  join under another name"
@@ -108,21 +112,21 @@ fn open_session(
             fact: MemberFact::SessionOpened { ledger, session },
         });
         if known.is_none() {
-            if turn.world.state.recovery().is_some() {
+            if turn.world.state().recovery().is_some() {
                 // The journal may be an old copy that lacks this cluster and what runs there.
-                turn.world.live.recovery_mut().await_unknown(cluster);
+                turn.world.live_mut().recovery_mut().await_unknown(cluster);
             }
             // The other members must acknowledge the new name before the cluster is admitted.
             turn.wake_all();
         }
-        if replaced && turn.world.config.planted.has(Bug::NewLedgerFrees) {
+        if replaced && turn.world.config().planted.has(Bug::NewLedgerFrees) {
             free_all(turn, cluster);
         }
         if replaced {
             lose_runs(turn, cluster, ledger);
         }
     }
-    if newer || turn.world.live.cluster(cluster).is_none_or(|l| l.session() != session) {
+    if newer || turn.world.live().cluster(cluster).is_none_or(|l| l.session() != session) {
         begin(turn, cluster, session);
     }
     Ok(())
@@ -132,7 +136,7 @@ fn open_session(
 fn lose_runs(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId) {
     for (uid, fence, offer) in stops::granted_attempts(turn, cluster) {
         let leg = turn.workload(uid).and_then(|workload| workload.legs().get(&offer));
-        if leg.is_some_and(|leg| leg.ledger != ledger && leg.replaced_ledger.is_none()) {
+        if leg.is_some_and(|leg| leg.ledger() != ledger && leg.replaced_ledger().is_none()) {
             grants::record_replaced_ledger(turn, uid, fence);
         }
     }
@@ -154,11 +158,11 @@ fn free_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
 /// unknown, so open offers to the cluster are withdrawn.
 fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
     let now = turn.now.mono;
-    let live = LiveCluster::opened(session, now, turn.world.live.cluster(cluster));
-    turn.world.live.open_session(cluster.clone(), live);
+    let live = LiveCluster::opened(session, now, turn.world.live().cluster(cluster));
+    turn.world.live_mut().open_session(cluster.clone(), live);
     reserved::restore_reservations(turn.world, cluster);
     offers::withdraw_all(turn, cluster);
-    if turn.world.config.planted.has(Bug::RecoveryResends) && turn.world.state.recovery().is_some() {
+    if turn.world.config().planted.has(Bug::RecoveryResends) && turn.world.state().recovery().is_some() {
         for (uid, fence, offer) in stops::granted_attempts(turn, cluster) {
             turn.send(cluster, CommandRef::Grant(uid, offer, fence));
         }
@@ -170,9 +174,9 @@ fn begin(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session) {
 /// the session, and its numbers must not restart.
 pub(crate) fn disconnect(turn: &mut Turn<'_>, cluster: &ClusterName) {
     offers::withdraw_all(turn, cluster);
-    let silence = lease::disconnect_after(turn.world.config.term_min) + Millis(1);
+    let silence = lease::disconnect_after(turn.world.config().term_min) + Millis(1);
     let heard = Mono(turn.now.mono.0.saturating_sub(silence.0));
-    if let Some(live) = turn.world.live.cluster_mut(cluster) {
+    if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
         live.silence_since(heard);
     }
 }
@@ -180,15 +184,15 @@ pub(crate) fn disconnect(turn: &mut Turn<'_>, cluster: &ClusterName) {
 /// Admits joined clusters whose names `cluster` has acknowledged. Before that they get no offers: if this
 /// journal is lost, another member must know the name, so that recovery waits for that cluster's inventory.
 pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
-    let Some(acknowledged) = turn.world.live.cluster(cluster).map(|l| l.answers().known_record()) else {
+    let Some(acknowledged) = turn.world.live().cluster(cluster).map(|l| l.answers().known_record()) else {
         return;
     };
     let waiting: Vec<ClusterName> = turn
         .world
-        .state
+        .state()
         .members()
         .iter()
-        .filter(|(name, m)| *name != cluster && !m.admitted && m.since <= acknowledged)
+        .filter(|(name, m)| *name != cluster && !m.admitted() && m.since() <= acknowledged)
         .map(|(name, _)| name.clone())
         .collect();
     for name in waiting {
@@ -203,7 +207,7 @@ pub(crate) fn admit_members(turn: &mut Turn<'_>, cluster: &ClusterName) {
 /// Whether a cluster may open another session now. An agent that has used up its budget of journal writes may
 /// still restart, so the limit is twice the budget.
 pub(crate) fn may_begin(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
-    turn.world.live.cluster(cluster).is_none_or(|live| live.budget().spent(turn.now.mono) < 2 * BYTES_MAX)
+    turn.world.live().cluster(cluster).is_none_or(|live| live.budget().spent(turn.now.mono) < 2 * BYTES_MAX)
 }
 
 pub(crate) fn spend_session(turn: &mut Turn<'_>, cluster: &ClusterName) {

@@ -6,8 +6,8 @@ use crate::facts::outcome::Reply;
 use crate::link::{answers, budget, events, inventory, pods, session};
 use crate::live::counts::Count;
 use crate::sessions::features::Features;
-use crate::world::World;
 use crate::world::turn::Turn;
+use crate::world::{Parts, World};
 use meridian_shared::ids::{ClusterName, Session};
 use meridian_shared::lease;
 use meridian_shared::protocol::{Digest, SyncAnswer, SyncRefusal, SyncRequest};
@@ -16,13 +16,13 @@ use meridian_shared::time::Mono;
 impl World {
     /// Whether a parked poll of the cluster's agent must be answered now.
     pub fn owes(&self, cluster: &ClusterName, now: Mono) -> bool {
-        let Some(live) = self.live.cluster(cluster) else { return true };
+        let Some(live) = self.live().cluster(cluster) else { return true };
         live.inventory().is_wanted()
             || live.answers().ends_waiting() > 0
             // A joined cluster is admitted once another member has acknowledged its name, which may take two
             // answers. Don't let it wait for the end of a poll.
-            || self.state.members().iter().any(|(name, member)| {
-                name != cluster && !member.admitted && member.since > live.answers().known_record()
+            || self.state().members().iter().any(|(name, member)| {
+                name != cluster && !member.admitted() && member.since() > live.answers().known_record()
             })
             || live.outbox().due(now)
             || (live.is_renewal_due(now) && self.loads().get(cluster).is_some_and(|l| !l.is_empty()))
@@ -35,7 +35,7 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     }
     let now = turn.now.mono;
     let mut request = request;
-    let follows_us = request.follows == Some(turn.world.state.leadership());
+    let follows_us = request.follows == Some(turn.world.state().leadership());
     if !follows_us {
         // Commands and answers are numbered per leadership; these acknowledgements are for an earlier one.
         (request.answered, request.commands_through) = (0, 0);
@@ -43,8 +43,9 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
             capacity.after_command = 0;
         }
     }
-    let live = turn.world.live.cluster_mut(&cluster).expect("admitted sessions are live");
-    let reconnected = now.since(live.heard()) >= lease::disconnect_after(turn.world.config.term_min);
+    let Parts { config, live, .. } = turn.world.parts();
+    let live = live.cluster_mut(&cluster).expect("admitted sessions are live");
+    let reconnected = now.since(live.heard()) >= lease::disconnect_after(config.term_min);
     live.hear(now);
     live.set_features(Features::of(&request));
     live.answers_mut().acknowledge(request.answered, now);
@@ -62,7 +63,7 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !budget::is_spent(turn, &cluster))
     {
         inventory::take_inventory(turn, &cluster, request.ledger, request.commands_through, inventory);
-        if !turn.world.live.clusters().contains_key(&cluster) {
+        if !turn.world.live().clusters().contains_key(&cluster) {
             // A foreign receipt in the inventory started a new leadership, so every session must be opened
             // again.
             return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
@@ -84,7 +85,7 @@ pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session
     if !grants::holds_leader_claim(turn) {
         return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
     }
-    match turn.world.live.cluster(&cluster) {
+    match turn.world.live().cluster(&cluster) {
         Some(live) if live.session() == session => answers::answer(turn, &cluster, session, transmission),
         Some(live) => {
             let by = live.session();
@@ -95,14 +96,14 @@ pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session
 }
 
 fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
-    let has_never_fits = turn.world.live.refusals().has_never_fits(cluster);
-    let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+    let has_never_fits = turn.world.live().refusals().has_never_fits(cluster);
+    let live = turn.world.live_mut().cluster_mut(cluster).expect("admitted sessions are live");
     let region_changed = live.locate(capacity.located.as_ref());
     let nodes_before = has_never_fits.then(|| live.capacity().machines());
     if live.capacity_mut().report(capacity) {
         // Workloads that never fit on the previous nodes may fit on others.
         if nodes_before.is_some_and(|before| live.capacity().machines() != before) {
-            turn.world.live.refusals_mut().nodes_changed(cluster);
+            turn.world.live_mut().refusals_mut().nodes_changed(cluster);
         }
         turn.capacity_changed();
     }
@@ -115,8 +116,8 @@ fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_
 /// Digests are compared only while no command and no event is in transit.
 fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequest) {
     let now = turn.now.mono;
-    let every = lease::poll(turn.world.config.term_min);
-    let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+    let every = lease::poll(turn.world.config().term_min);
+    let live = turn.world.live_mut().cluster_mut(cluster).expect("admitted sessions are live");
     let quiet = live.inventory().is_taken()
         && live.outbox().quiet()
         && request.events_last == live.events_through()
@@ -124,23 +125,23 @@ fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequ
     if !quiet || !live.inventory_mut().take_due_comparison(now, every) {
         return;
     }
-    let ledger = turn.world.state.members()[cluster].ledger;
+    let ledger = turn.world.state().members()[cluster].ledger();
     let mut digest = Digest::default();
     for uid in turn.world.loads().get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
-        for (offer, leg) in turn.world.state.workloads()[uid]
+        for (offer, leg) in turn.world.state().workloads()[uid]
             .legs()
             .iter()
-            .filter(|(_, l)| l.cluster == *cluster && l.ledger == ledger)
+            .filter(|(_, l)| *l.cluster() == *cluster && l.ledger() == ledger)
         {
-            digest = match leg.fence {
+            digest = match leg.fence() {
                 Some(fence) => digest.with_grant(*uid, fence),
                 None => digest.with_offer(*offer),
             };
         }
     }
     if digest != request.digest {
-        turn.world.live.counts_mut().add_one(Count::DigestMismatches);
-        let live = turn.world.live.cluster_mut(cluster).expect("admitted sessions are live");
+        turn.world.live_mut().counts_mut().add_one(Count::DigestMismatches);
+        let live = turn.world.live_mut().cluster_mut(cluster).expect("admitted sessions are live");
         live.inventory_mut().want();
     }
 }

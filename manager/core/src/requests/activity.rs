@@ -27,7 +27,7 @@ pub(crate) fn check_activity(
         return rejection::reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"));
     };
     if let Some(version) =
-        version.filter(|version| workload.changed() > *version || *version > turn.world.state.last())
+        version.filter(|version| workload.changed() > *version || *version > turn.world.state().last())
     {
         return rejection::reject(
             RejectionReason::Conflict,
@@ -80,7 +80,7 @@ pub(crate) fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
     );
     offers::withdraw_open(turn, uid);
     let granted = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running));
-    if let Some(fence) = granted.and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+    if let Some(fence) = granted.and_then(Workload::right).and_then(|(_, leg)| leg.fence()) {
         // The protocol has no stop reason for deactivation; agents treat it as an eviction.
         stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
     }
@@ -99,14 +99,14 @@ fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
 /// preemptor, and a workload of an earlier leadership, which may still run unknown to this one, backs off
 /// until its term has passed.
 fn end_backoff(turn: &mut Turn<'_>, uid: Uid) {
-    if turn.world.live.reservations().is_resting(uid) {
+    if turn.world.live().reservations().is_resting(uid) {
         return;
     }
-    let Some(until) = turn.world.live.backoffs_mut().end(uid) else { return };
-    if let Some(workload) = turn.workload(uid).filter(|w| w.is_older_than(turn.world.state.led_since())) {
+    let Some(until) = turn.world.live_mut().backoffs_mut().end(uid) else { return };
+    if let Some(workload) = turn.workload(uid).filter(|w| w.is_older_than(turn.world.state().led_since())) {
         let lapsed =
-            ManagerLease::from_composed(turn.world.live.recovery().sole_since(), workload.term()).deadline;
-        turn.world.live.backoffs_mut().start(uid, until.min(lapsed));
+            ManagerLease::from_composed(turn.world.live().recovery().sole_since(), workload.term()).deadline;
+        turn.world.live_mut().backoffs_mut().start(uid, until.min(lapsed));
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn cordon(
     cordoned: bool,
 ) -> Result<String, Rejection> {
     let key = Key::global(Kind::Cluster, cluster.as_str());
-    let stored = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.clone();
+    let stored = turn.world.state().catalog().get(&key).ok_or_else(|| unknown(cluster))?.clone();
     let (value, owner) = if is_managed(&stored) {
         (managed(&stored, cluster, cordoned)?, stored.by.clone())
     } else {

@@ -71,7 +71,7 @@ fn check_owned(turn: &Turn<'_>, key: &Key) -> Result<(), Rejection> {
         // jobs.
         Kind::Namespace => {
             let jobs = unfinished(turn, |_, workload| **workload.namespace() == *key.name);
-            let objects = turn.world.state.catalog().iter();
+            let objects = turn.world.state().catalog().iter();
             let objects: Vec<&Key> = objects
                 .map(|(of, _)| of)
                 .filter(|of| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name))
@@ -116,7 +116,7 @@ fn check_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rej
             return if users.is_empty() { Ok(()) } else { in_use(key, queued(turn, &users), true) };
         }
         Kind::WorkloadPriorityClass => unfinished(turn, |turn, workload| {
-            let labels = &turn.world.queues.class(workload.class()).labels;
+            let labels = &turn.world.queues().class(workload.class()).labels;
             labels.get(PRIORITY_LABEL).is_some_and(|class| **class == *key.name)
         }),
         Kind::PriorityClass => {
@@ -134,7 +134,7 @@ fn check_in_use(turn: &Turn<'_>, catalog: &Catalog, key: &Key) -> Result<(), Rej
                 return Ok(());
             };
             unfinished(turn, |turn, workload| {
-                residency::matches(catalog, policy, turn.world.queues.class(workload.class()))
+                residency::matches(catalog, policy, turn.world.queues().class(workload.class()))
             })
         }
         _ => return Ok(()),
@@ -154,7 +154,7 @@ fn job(turn: &Turn<'_>, uid: Uid) -> Option<Key> {
 }
 
 fn unfinished(turn: &Turn<'_>, is: impl Fn(&Turn<'_>, &Workload) -> bool) -> Vec<Uid> {
-    let all = turn.world.state.workloads().iter();
+    let all = turn.world.state().workloads().iter();
     all.filter(|(_, w)| w.phase() != Phase::Finished && is(turn, w)).map(|(uid, _)| *uid).collect()
 }
 
@@ -164,7 +164,7 @@ fn naming(turn: &Turn<'_>, field: &str, name: &str, may: impl Fn(&Workload) -> b
     // A search for text suffices: manifests are stored as compact JSON, in which quotes within a text are
     // escaped.
     let written = format!("\"{field}\":{}", serde_json::Value::from(name));
-    let all = turn.world.state.workloads().iter();
+    let all = turn.world.state().workloads().iter();
     let waiting = all.filter(|(_, w)| w.phase() != Phase::Finished && !w.phase().granted() && may(w));
     let names = |workload: &Workload| turn.body(workload.body()).is_some_and(|body| body.contains(&written));
     waiting.take(MANIFESTS_READ_MAX).filter(|(_, w)| names(w)).map(|(uid, _)| *uid).collect()
@@ -172,9 +172,9 @@ fn naming(turn: &Turn<'_>, field: &str, name: &str, may: impl Fn(&Workload) -> b
 
 /// Unfinished workloads of a local queue, or charged to or waiting in a cluster queue.
 fn of_queue(turn: &Turn<'_>, key: &Key) -> Vec<Uid> {
-    let catalog = turn.world.state.catalog();
+    let catalog = turn.world.state().catalog();
     unfinished(turn, |turn, workload| {
-        let class = turn.world.queues.class(workload.class());
+        let class = turn.world.queues().class(workload.class());
         match key.kind {
             Kind::LocalQueue => {
                 key.namespace.as_deref() == Some(&*class.namespace) && *class.queue == *key.name

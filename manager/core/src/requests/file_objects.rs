@@ -147,7 +147,7 @@ pub(super) fn release_absent(turn: &mut Turn<'_>, write: &Write) -> Vec<Written>
             && !is_managed(stored)
             && !declared.contains(key)
     };
-    let catalog = turn.world.state.catalog().iter();
+    let catalog = turn.world.state().catalog().iter();
     let absent: Vec<(Key, Stored)> = catalog
         .filter(|(key, stored)| is_absent(key, stored))
         .map(|(key, stored)| (key.clone(), stored.clone()))

@@ -86,7 +86,7 @@ pub(crate) fn check_job(
             ),
         );
     }
-    let before = existing.map(|existing| turn.world.queues.class(existing.class()));
+    let before = existing.map(|existing| turn.world.queues().class(existing.class()));
     let class = match before.map_or_else(
         || job_class::of_new(read, catalog, &namespace),
         |before| Ok(job_class::of_updated(read, catalog, &namespace, before)),
@@ -113,7 +113,7 @@ fn check_clusters(
 /// Fails if residency rules forbid that this manager stores the job, or that any cluster of its queue runs
 /// it.
 fn check_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
-    if let Some(here) = &turn.world.config.jurisdiction {
+    if let Some(here) = &turn.world.config().jurisdiction {
         for (name, version, policy) in
             catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class))
         {
@@ -140,7 +140,7 @@ fn check_residency(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<
         .unwrap_or_else(|| catalog.clusters().map(|(name, _)| name).collect());
     let denied: Result<Vec<Denied>, ()> = listed
         .iter()
-        .map(|name| residency::check(catalog, class, name, turn.world.config.residency_required).err())
+        .map(|name| residency::check(catalog, class, name, turn.world.config().residency_required).err())
         // A cluster that isn't declared yet may be declared in an allowed place later.
         .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
         .collect();
@@ -187,7 +187,7 @@ pub(crate) fn submit(
     dry_run: bool,
 ) -> Written {
     let (uid, result, warnings) = match (rejection::job_at(turn, &key), class) {
-        (Some(existing), None) if turn.world.live.damaged().contains(existing) => {
+        (Some(existing), None) if turn.world.live().damaged().contains(existing) => {
             if !dry_run {
                 repair(turn, read, existing, by);
             }
@@ -205,15 +205,15 @@ pub(crate) fn submit(
                 // of the management cluster, as `check_uid` checked
                 let orphan =
                     adopted_orphans::newest(turn, uid).map(|(fence, orphan)| (fence, orphan.clone()));
-                let lease = orphan.as_ref().map(|(_, orphan)| (orphan.run.term, orphan.run.on_loss));
+                let lease = orphan.as_ref().map(|(_, orphan)| (orphan.run().term, orphan.run().on_loss));
                 accept(turn, read, class, &key, uid, lease, by);
                 if let Some((fence, orphan)) = orphan {
-                    adopted_orphans::adopt(turn, by, uid, fence, orphan);
+                    adopted_orphans::adopt(turn, by, uid, fence, &orphan);
                 }
                 if read.inactive {
                     activity::deactivate(turn, uid, by);
                 }
-                turn.world.live.pass_mut().request();
+                turn.world.live_mut().pass_mut().request();
             }
             (uid, WriteResult::Created, warnings)
         }
@@ -225,10 +225,10 @@ pub(crate) fn submit(
 /// The clusters that a job may use, with their runners; `None` for a cluster that hasn't reported.
 fn runners(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Vec<(ClusterName, Option<RunnerKind>)> {
     let Ok(queue) = catalog.route(&class.namespace, &class.queue) else { return Vec::new() };
-    let candidates = CandidateClusters::new(catalog, class, &queue, turn.world.config.residency_required);
+    let candidates = CandidateClusters::new(catalog, class, &queue, turn.world.config().residency_required);
     let usable = candidates.candidates.into_iter().filter(|one| one.listed.is_some() && one.verdict.is_ok());
     let runner =
-        |cluster: &ClusterName| turn.world.live.cluster(cluster).map(|live| live.capacity().runner());
+        |cluster: &ClusterName| turn.world.live().cluster(cluster).map(|live| live.capacity().runner());
     usable.map(|one| (one.cluster.clone(), runner(&one.cluster))).collect()
 }
 
@@ -251,7 +251,7 @@ fn runner_warnings(turn: &Turn<'_>, class: &Class) -> Vec<String> {
     if !class.needs_containers() && class.without_image.is_none() {
         return Vec::new();
     }
-    let runners = runners(turn, turn.world.state.catalog(), class);
+    let runners = runners(turn, turn.world.state().catalog(), class);
     let process = needs_containers(class).filter(|_| {
         !runners.is_empty() && runners.iter().all(|(_, runner)| *runner == Some(RunnerKind::Process))
     });
@@ -316,7 +316,7 @@ pub(crate) fn submit_adopted(
             format!("{key} isn't the job that runs there: pass the manifest exactly as it was submitted");
         return rejection::reject(RejectionReason::Invalid, None, message);
     }
-    let checked = check_job(turn, turn.world.state.catalog(), &read, &key)?;
+    let checked = check_job(turn, turn.world.state().catalog(), &read, &key)?;
     let Some(class) = checked else { return already_exists };
     accept(turn, &read, class, &key, run.uid, Some((run.term, run.on_loss)), by);
     Ok(())
@@ -334,8 +334,8 @@ fn accept(
     let job = &read.job;
     let namespace = class.namespace.clone();
     let (term, on_loss) =
-        lease.unwrap_or_else(|| lease_of(turn, turn.world.state.catalog(), &namespace, &class.queue));
-    let priority = turn.world.state.catalog().job_priority(job).unwrap_or(0);
+        lease.unwrap_or_else(|| lease_of(turn, turn.world.state().catalog(), &namespace, &class.queue));
+    let priority = turn.world.state().catalog().job_priority(job).unwrap_or(0);
     turn.store_body(read.hash, read.body.clone());
     let submission = Submission {
         namespace,
@@ -356,7 +356,7 @@ fn accept(
 /// Deletes an object, or a job. A job with a granted attempt is deleted once its gang has stopped.
 pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -> Written {
     if !key.kind.is_job() {
-        let uid = turn.world.state.catalog().get(&key).map_or(Uid(0), |s| s.uid);
+        let uid = turn.world.state().catalog().get(&key).map_or(Uid(0), |s| s.uid);
         if !dry_run {
             write::audit_change(turn, &key, by, Verdict::Deleted);
             turn.record(Record::Object { key: key.clone(), fact: ObjectFact::Removed { by: by.clone() } });
@@ -384,7 +384,7 @@ fn lease_of(turn: &Turn<'_>, catalog: &Catalog, namespace: &str, queue: &str) ->
     let cluster_queue =
         catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
     let loss = catalog.dispatch_policy(&cluster_queue).map(|policy| &policy.on_cluster_loss);
-    let config = &turn.world.config;
+    let config = turn.world.config();
     let term = loss.and_then(|loss| loss.term).unwrap_or(config.term);
     let has_guards = loss.is_some_and(|loss| loss.requires == Supervision::Guarded);
     let on_loss = match loss.map(|loss| loss.mode).unwrap_or_default() {

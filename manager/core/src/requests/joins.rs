@@ -20,13 +20,15 @@ pub(super) fn use_token(turn: &mut Turn<'_>, hash: &str) {
         Ok(joined) => joined,
         Err(refused) => return turn.reply(Reply::Rejected(vec![refused])),
     };
-    let (Token { cluster, region, jurisdiction, hosted, .. }, cluster_uid) = joined;
+    let (token, cluster_uid) = joined;
+    let cluster = token.cluster().clone();
     let by = Actor::agent(&cluster);
     turn.record(Record::Token { hash: hash.to_owned(), fact: TokenFact::Used });
     // An agent that joins by the cluster's service account is a different agent, and would get equal
     // certificates.
-    let binding = void_certificates(turn, &cluster, cluster_uid, &by, Some(false), hosted);
+    let binding = void_certificates(turn, &cluster, cluster_uid, &by, Some(false), token.hosted());
     operator_audit(turn, &by, Action::Join, String::new(), Some(&cluster));
+    let (region, jurisdiction) = (token.region().clone(), token.jurisdiction().clone());
     turn.reply(Reply::Joined { cluster, region, jurisdiction, binding });
 }
 
@@ -38,16 +40,16 @@ fn joining_token(turn: &Turn<'_>, hash: &str) -> Result<(Token, Uid), Rejection>
                        `meridian cluster join`";
         rejection(RejectionReason::Forbidden, message.into())
     };
-    let token = turn.world.state.tokens().get(hash).filter(|token| token.expires >= turn.now.wall);
+    let token = turn.world.state().tokens().get(hash).filter(|token| token.expires() >= turn.now.wall);
     let token = token.ok_or_else(invalid)?.clone();
     // Since the token was created, another agent may have joined, or the cluster's declaration may have
     // changed.
-    if turn.world.state.members().contains_key(&token.cluster) && !token.replace {
-        return Err(name_taken(&token.cluster));
+    if turn.world.state().members().contains_key(token.cluster()) && !token.replace() {
+        return Err(name_taken(token.cluster()));
     }
-    check_declared_place(turn, &token.cluster, &token.region, &token.jurisdiction)?;
-    let key = Key::global(Kind::Cluster, token.cluster.as_str());
-    let uid = turn.world.state.catalog().get(&key).ok_or_else(invalid)?.uid;
+    check_declared_place(turn, token.cluster(), token.region(), token.jurisdiction())?;
+    let key = Key::global(Kind::Cluster, token.cluster().as_str());
+    let uid = turn.world.state().catalog().get(&key).ok_or_else(invalid)?.uid;
     Ok((token, uid))
 }
 
@@ -63,7 +65,7 @@ pub(super) fn void_certificates(
 ) -> CertificateBinding {
     let fact = MemberFact::CertificatesVoided { cluster_uid, by: by.clone(), account_may_join, hosted };
     turn.record(Record::Member { cluster: cluster.clone(), fact });
-    let generation = turn.world.state.last();
+    let generation = turn.world.state().last();
     session::disconnect(turn, cluster);
     CertificateBinding { cluster_uid, generation }
 }
@@ -84,7 +86,7 @@ pub(super) fn join_by_issuer(turn: &mut Turn<'_>, place: ClusterPlace) {
 
 fn issuer_binding(turn: &mut Turn<'_>, place: &ClusterPlace) -> Result<CertificateBinding, Rejection> {
     let cluster = &place.cluster;
-    if turn.world.state.account_locked(cluster) {
+    if turn.world.state().account_locked(cluster) {
         let message = format!(
             "the certificates of cluster `{cluster}` were revoked, or an agent has joined with a token: \
              `meridian cluster join {cluster} --replace --issuer` lets its service account join"
@@ -93,7 +95,7 @@ fn issuer_binding(turn: &mut Turn<'_>, place: &ClusterPlace) -> Result<Certifica
     }
     let by = Actor::agent(cluster);
     let uid = declare(turn, &by, cluster, &place.region, &place.jurisdiction)?;
-    let valid = turn.world.state.valid_certificates(cluster).filter(|valid| valid.cluster_uid == uid);
+    let valid = turn.world.state().valid_certificates(cluster).filter(|valid| valid.cluster_uid == uid);
     let binding = match valid {
         Some(valid) => valid,
         None => void_certificates(turn, cluster, uid, &by, None, false),
@@ -111,7 +113,7 @@ pub(super) fn let_account_join(
     replace: bool,
 ) -> Result<String, Rejection> {
     let ClusterPlace { cluster, region, jurisdiction } = place;
-    if turn.world.state.members().contains_key(cluster) && !replace {
+    if turn.world.state().members().contains_key(cluster) && !replace {
         return Err(name_taken(cluster));
     }
     let uid = declare(turn, by, cluster, region, jurisdiction)?;
@@ -135,7 +137,7 @@ pub(super) fn declare(
 ) -> Result<Uid, Rejection> {
     check_declared_place(turn, cluster, region, jurisdiction)?;
     let key = Key::global(Kind::Cluster, cluster.as_str());
-    if let Some(entry) = turn.world.state.catalog().get(&key) {
+    if let Some(entry) = turn.world.state().catalog().get(&key) {
         return Ok(entry.uid);
     }
     let value = json!({
@@ -143,7 +145,7 @@ pub(super) fn declare(
         "spec": {"region": region.as_str(), "jurisdiction": jurisdiction.as_str()},
     });
     let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
-    let uid = Uid(u128::from(turn.world.state.last().0) << 64
+    let uid = Uid(u128::from(turn.world.state().last().0) << 64
         | u128::from(meridian_shared::backoff::splitmix(turn.now.wall.0.unsigned_abs())));
     turn.record(Record::Object {
         key,
@@ -159,7 +161,7 @@ fn check_declared_place(
     region: &Region,
     jurisdiction: &Jurisdiction,
 ) -> Result<(), Rejection> {
-    match turn.world.state.catalog().cluster(cluster) {
+    match turn.world.state().catalog().cluster(cluster) {
         Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
             RejectionReason::Conflict,
             format!(

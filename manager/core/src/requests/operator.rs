@@ -80,13 +80,13 @@ fn member<'a>(
     cluster: &ClusterName,
 ) -> Result<&'a crate::state::members::Member, Rejection> {
     let missing = || {
-        if turn.world.state.catalog().cluster(cluster).is_some() {
+        if turn.world.state().catalog().cluster(cluster).is_some() {
             never_joined(cluster)
         } else {
             unknown(cluster)
         }
     };
-    turn.world.state.members().get(cluster).ok_or_else(missing)
+    turn.world.state().members().get(cluster).ok_or_else(missing)
 }
 
 fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
@@ -119,27 +119,27 @@ fn declare_lost(
     cluster: &ClusterName,
     ledger: Option<LedgerId>,
 ) -> Result<String, Rejection> {
-    if ledger.is_none() && !turn.world.state.members().contains_key(cluster) {
+    if ledger.is_none() && !turn.world.state().members().contains_key(cluster) {
         return stop_awaiting_unknown(turn, by, cluster);
     }
     let member = member(turn, cluster)?;
-    let newest = member.ledger;
+    let newest = member.ledger();
     let ledger = ledger.unwrap_or(newest);
     let orphaned = || {
         turn.world
-            .state
+            .state()
             .orphans()
             .values()
-            .any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger)
+            .any(|orphan| *orphan.cluster() == *cluster && orphan.ledger() == ledger)
     };
     let has_legs = || {
         turn.world
-            .state
+            .state()
             .workloads()
             .values()
-            .any(|w| w.legs().values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger))
+            .any(|w| w.legs().values().any(|leg| *leg.cluster() == *cluster && leg.ledger() == ledger))
     };
-    if ledger != newest && !member.lost.contains(&ledger) && !orphaned() && !has_legs() {
+    if ledger != newest && !member.lost().contains(&ledger) && !orphaned() && !has_legs() {
         let message =
             format!("cluster `{cluster}` never had a ledger `{ledger}`; its present ledger is `{newest}`");
         return Err(rejection(RejectionReason::NotFound, message));
@@ -152,7 +152,7 @@ fn declare_lost(
     let attempts: Vec<(Uid, Fence)> = stops::granted_attempts(turn, cluster)
         .into_iter()
         .filter(|(uid, fence, _)| {
-            turn.workload(*uid).and_then(|w| w.leg_of(*fence)).is_some_and(|(_, l)| l.ledger == ledger)
+            turn.workload(*uid).and_then(|w| w.leg_of(*fence)).is_some_and(|(_, l)| l.ledger() == ledger)
         })
         .map(|(uid, fence, _)| (uid, fence))
         .collect();
@@ -172,11 +172,11 @@ fn declare_lost(
     // If the cluster has a newer ledger, its inventory is still needed.
     if ledger == newest {
         offers::withdraw_all(turn, cluster);
-        turn.world.live.close_session(cluster);
+        turn.world.live_mut().close_session(cluster);
         if recovery::no_longer_awaits(turn, cluster) {
             recovery::maybe_close(turn);
         }
-    } else if turn.world.live.recovery().awaited().contains(cluster) {
+    } else if turn.world.live().recovery().awaited().contains(cluster) {
         recovery::stop_awaiting(turn);
     }
     let released = counted(attempts.len(), "workload");
@@ -196,8 +196,8 @@ fn mint(
 ) -> Result<String, Rejection> {
     // An earlier agent in the manager's own process ended with that process. An agent that joined from
     // elsewhere may still run.
-    let replace = replace || (*by == Actor::System && turn.world.state.hosts(&cluster));
-    let has_joined = turn.world.state.members().contains_key(&cluster);
+    let replace = replace || (*by == Actor::System && turn.world.state().hosts(&cluster));
+    let has_joined = turn.world.state().members().contains_key(&cluster);
     if has_joined && !replace {
         return Err(name_taken(&cluster));
     }
@@ -227,7 +227,7 @@ fn mint(
 
 fn revoke(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
     let key = Key::global(Kind::Cluster, cluster.as_str());
-    let uid = turn.world.state.catalog().get(&key).ok_or_else(|| unknown(cluster))?.uid;
+    let uid = turn.world.state().catalog().get(&key).ok_or_else(|| unknown(cluster))?.uid;
     joins::void_certificates(turn, cluster, uid, by, Some(false), false);
     operator_audit(turn, by, Action::Revoke, String::new(), Some(cluster));
     Ok(format!(
@@ -243,7 +243,7 @@ fn adopt_certificate(
     cluster: &ClusterName,
     binding: CertificateBinding,
 ) -> Result<String, Rejection> {
-    let state = &turn.world.state;
+    let state = turn.world.state();
     if state.catalog().cluster(cluster).is_none() {
         return Err(unknown(cluster));
     }
@@ -263,7 +263,7 @@ fn adopt_certificate(
 
 /// Confirms that no other copy of this journal leads. Recovery still waits for the inventories of clusters.
 fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection> {
-    let Some(recovery) = turn.world.state.recovery() else {
+    let Some(recovery) = turn.world.state().recovery() else {
         let message = "recovery is not open: there is nothing to confirm";
         return Err(rejection(RejectionReason::Conflict, message.into()));
     };
@@ -277,7 +277,7 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
     }
     operator_audit(turn, by, Action::ConfirmRecovery, String::new(), None);
     recovery::rule_out_copies(turn, by);
-    if turn.world.state.recovery().is_none() {
+    if turn.world.state().recovery().is_none() {
         return Ok("other copies are ruled out, and recovery is closed".into());
     }
     Ok(format!("other copies are ruled out; recovery stays open: {}", awaited(turn)))
@@ -286,7 +286,7 @@ fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection
 /// Describes what open recovery waits for.
 fn awaited(turn: &Turn<'_>) -> String {
     let names: Vec<String> =
-        turn.world.live.recovery().awaited().iter().map(|cluster| awaited_name(turn, cluster)).collect();
+        turn.world.live().recovery().awaited().iter().map(|cluster| awaited_name(turn, cluster)).collect();
     if names.is_empty() {
         return "the leases of earlier leaderships must lapse first".to_owned();
     }
@@ -295,7 +295,7 @@ fn awaited(turn: &Turn<'_>) -> String {
 
 /// Name of an awaited cluster, with the ledger that it has lost since recovery began, if any.
 fn awaited_name(turn: &Turn<'_>, cluster: &ClusterName) -> String {
-    match turn.world.state.members().get(cluster).and_then(|member| member.unheard) {
+    match turn.world.state().members().get(cluster).and_then(|member| member.unheard()) {
         Some(ledger) => format!("{cluster} (its agent lost its store: ledger `{ledger}`)"),
         None => cluster.to_string(),
     }
@@ -312,9 +312,9 @@ fn adopt_orphan(
 ) -> Result<String, Rejection> {
     let orphan = orphan(turn, uid, fence)?;
     adopted_orphans::check(turn, uid, fence, &orphan)?;
-    jobs::submit_adopted(turn, job, &orphan.run, by)?;
-    let cluster = orphan.cluster.clone();
-    adopted_orphans::adopt(turn, by, uid, fence, orphan);
+    jobs::submit_adopted(turn, job, orphan.run(), by)?;
+    let cluster = orphan.cluster().clone();
+    adopted_orphans::adopt(turn, by, uid, fence, &orphan);
     Ok(format!(
         "orphan `{uid}` in cluster `{cluster}` is adopted as job `{}/{}`",
         job.namespace_or_default().unwrap_or_default(),
@@ -325,14 +325,15 @@ fn adopt_orphan(
 fn orphan(turn: &Turn<'_>, uid: Uid, fence: Fence) -> Result<Orphan, Rejection> {
     let missing =
         || rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`"));
-    turn.world.state.orphans().get(&(uid, fence)).cloned().ok_or_else(missing)
+    turn.world.state().orphans().get(&(uid, fence)).cloned().ok_or_else(missing)
 }
 
 fn stop_orphan(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence) -> Result<String, Rejection> {
-    let Orphan { cluster, ledger, .. } = orphan(turn, uid, fence)?;
-    operator_audit(turn, by, Action::StopOrphan, uid.to_string(), Some(&cluster));
+    let orphan = orphan(turn, uid, fence)?;
+    let cluster = orphan.cluster();
+    operator_audit(turn, by, Action::StopOrphan, uid.to_string(), Some(cluster));
     turn.record(Record::Orphan { uid, fence, fact: OrphanFact::StopOrdered { by: by.clone() } });
-    orphans::stop_orphans(turn, &cluster, ledger);
+    orphans::stop_orphans(turn, cluster, orphan.ledger());
     Ok(format!("orphan `{uid}` is being stopped at `{cluster}`"))
 }
 

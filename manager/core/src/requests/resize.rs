@@ -59,7 +59,7 @@ pub(crate) fn check_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
             ),
         );
     };
-    let class = turn.world.queues.class(workload.class());
+    let class = turn.world.queues().class(workload.class());
     let ends = workload.deletion().is_some() || workload.phase() == Phase::Finished;
     if ends && (priority_changed || resized || requirements_changed) {
         let what = if priority_changed { "priority" } else { "spec" };
@@ -88,8 +88,8 @@ pub(crate) fn check_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
     let pods: u32 = workload.runs_with(class).iter().sum();
     let requested: u32 = read.job.gang.pod_sets.iter().map(|set| set.count).sum();
     let Some((_, leg)) = workload.right() else { return Ok(()) };
-    let Some(live) = turn.world.live.cluster(&leg.cluster) else { return Ok(()) };
-    let cluster = &leg.cluster;
+    let Some(live) = turn.world.live().cluster(leg.cluster()) else { return Ok(()) };
+    let cluster = leg.cluster();
     let old_agent = format!(
         "{key} runs in cluster `{cluster}`, and its agent is of an older version that can't scale a gang"
     );
@@ -113,7 +113,7 @@ pub(crate) fn check_resize(turn: &Turn<'_>, read: &ReadJob, uid: Uid, key: &Key)
 /// Warns of a change that stops the running gang.
 pub(crate) fn restart_warning(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Option<String> {
     let workload = turn.workload(uid).filter(|w| matches!(w.phase(), Phase::Granted | Phase::Running))?;
-    let elastic = turn.world.queues.class(workload.class()).elastic;
+    let elastic = turn.world.queues().class(workload.class()).elastic;
     let resized = !elastic && change_of(turn, read, uid)?.resized;
     resized.then(|| {
         format!(
@@ -125,7 +125,7 @@ pub(crate) fn restart_warning(turn: &Turn<'_>, read: &ReadJob, uid: Uid) -> Opti
 
 /// Fails if the stored manifest can't be read, because the change can't be compared with it.
 pub(crate) fn check_stored_manifest(turn: &Turn<'_>, uid: Uid, key: &Key) -> Result<(), Rejection> {
-    if !turn.world.live.damaged().contains(uid) {
+    if !turn.world.live().damaged().contains(uid) {
         return Ok(());
     }
     let message = format!(
@@ -161,7 +161,7 @@ pub(crate) fn resize(
         WorkloadFact::Resized { class: Box::new(class), body: hash, size, at: turn.now.wall, by: by.clone() },
     );
     if requirements_changed || resized {
-        turn.world.live.refusals_mut().requirements_changed(uid);
+        turn.world.live_mut().refusals_mut().requirements_changed(uid);
     }
     if let Some((cluster, fence)) = gangs::right_to_run(turn.world, uid).filter(|_| resized) {
         if elastic {
@@ -171,7 +171,7 @@ pub(crate) fn resize(
             stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
         }
     }
-    let priority = turn.world.state.catalog().job_priority(&read.job);
+    let priority = turn.world.state().catalog().job_priority(&read.job);
     if let Some(priority) = priority
         .filter(|priority| priority_changed && turn.workload(uid).is_some_and(|w| w.priority() != *priority))
     {

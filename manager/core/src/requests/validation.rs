@@ -55,7 +55,7 @@ pub(crate) fn check_change(
                 (**object).clone(),
                 *uid,
                 turn.now.wall,
-                turn.world.state.last(),
+                turn.world.state().last(),
                 by.clone(),
             );
             Ok(None)
@@ -168,7 +168,7 @@ fn check_put_mode(
             rejection::reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"))
         }
         (PutMode::Replace(Some(version)), true)
-            if *version > turn.world.state.last() || changed.is_none_or(|at| at > *version) =>
+            if *version > turn.world.state().last() || changed.is_none_or(|at| at > *version) =>
         {
             rejection::reject(
                 RejectionReason::Conflict,
@@ -193,11 +193,11 @@ fn check_uid(
     match orphan {
         Some((fence, orphan)) if *by == Actor::ManagementCluster => {
             adopted_orphans::check(turn, uid, fence, orphan)?;
-            if job.is_some_and(|job| job.hash != orphan.run.spec) {
+            if job.is_some_and(|job| job.hash != orphan.run().spec) {
                 let message = format!(
                     "`{uid}` runs in cluster `{}` with an older manifest of {key}: stop that run with \
                      `meridian orphan stop {uid} {fence}`",
-                    orphan.cluster
+                    orphan.cluster()
                 );
                 return rejection::reject(RejectionReason::Conflict, None, message);
             }
@@ -209,7 +209,7 @@ fn check_uid(
             format!(
                 "`{uid}` still runs in cluster `{}` as an orphan, which this journal doesn't know: \
                  adopt that run as {key}, or stop it",
-                orphan.cluster
+                orphan.cluster()
             ),
         ),
         None => Ok(()),

@@ -45,7 +45,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     }
     // Check every change against a copy of the catalog that has the earlier ones. Jobs aren't in the catalog,
     // so a request with only jobs needn't copy it.
-    let mut catalog = Cow::Borrowed(turn.world.state.catalog());
+    let mut catalog = Cow::Borrowed(turn.world.state().catalog());
     let (merge_warnings, mut rejections) = prepare(&catalog, &mut write);
     let mut seen = BTreeSet::new();
     let mut checked = Vec::with_capacity(write.changes.len());
@@ -60,7 +60,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
     }
     for (index, change) in write.changes.iter().enumerate() {
         if let Change::Put { object, scope: None, .. } = change
-            && let Err(mut rejection) = validation::check_references(&catalog, &turn.world.config, object)
+            && let Err(mut rejection) = validation::check_references(&catalog, turn.world.config(), object)
         {
             rejection.index = index;
             rejections.push(rejection);
@@ -72,7 +72,7 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         return turn.reply(Reply::Rejected(rejections));
     }
     let reference_warnings = reference_warnings(&catalog, &write);
-    let rules_before = turn.world.state.rules();
+    let rules_before = turn.world.state().rules();
     let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
     let accepted = write.with_jobs().zip(checked).map(|((change, job), class)| {
         perform(turn, change, job.map(|job| (job, class)), &write.actor, write.dry_run)
@@ -89,11 +89,11 @@ pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
         written.result == WriteResult::Configured
             && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue)
     };
-    let is_guarded = turn.world.config.starvation_guard.is_some();
+    let is_guarded = turn.world.config().starvation_guard.is_some();
     if is_guarded && !write.dry_run && written.iter().any(may_reopen) {
-        turn.world.live.starvation_checks_mut().request();
+        turn.world.live_mut().starvation_checks_mut().request();
     }
-    if turn.world.state.rules() != rules_before {
+    if turn.world.state().rules() != rules_before {
         residency::recheck_residency(turn);
         drain_stopped(turn);
         priority::resend_priorities(turn);
@@ -127,13 +127,13 @@ fn reference_warnings(catalog: &Catalog, write: &Write) -> Vec<Vec<String>> {
 
 /// Evicts the workloads of queues with the stop policy `HoldAndDrain`.
 fn drain_stopped(turn: &mut Turn<'_>) {
-    let catalog = &turn.world.state.catalog();
+    let catalog = &turn.world.state().catalog();
     let drained = |uid: &Uid, w: &crate::state::workload::Workload| {
-        let class = turn.world.queues.class(w.class());
+        let class = turn.world.queues().class(w.class());
         let local = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.stop_policy);
         let cluster = turn
             .world
-            .queues
+            .queues()
             .charged_to(*uid)
             .and_then(|name| catalog.cluster_queue(name))
             .map(|q| q.stop_policy);
@@ -141,10 +141,16 @@ fn drain_stopped(turn: &mut Turn<'_>) {
             && w.phase() != Phase::Stopping
             && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
     };
-    let drained: Vec<Uid> =
-        turn.world.state.workloads().iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
+    let drained: Vec<Uid> = turn
+        .world
+        .state()
+        .workloads()
+        .iter()
+        .filter(|(uid, w)| drained(uid, w))
+        .map(|(uid, _)| *uid)
+        .collect();
     for uid in drained {
-        match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+        match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence()) {
             Some(fence) => stops::order_stop(turn, uid, fence, StopReason::Evicted, &Actor::System),
             None => offers::withdraw_open(turn, uid),
         }
@@ -190,7 +196,7 @@ fn perform(
             if let Some((read, class)) = job {
                 return jobs::submit(turn, key, read, class, *uid, by, dry_run);
             }
-            let existing = turn.world.state.catalog().get(&key);
+            let existing = turn.world.state().catalog().get(&key);
             let result = match existing {
                 None => WriteResult::Created,
                 Some(stored) if stored.object.stored == object.stored => WriteResult::Unchanged,
@@ -202,7 +208,7 @@ fn perform(
                 Some(_) => meridian_objects::fields_ignored_by_cluster(object),
             };
             let unknown =
-                scope.as_ref().filter(|cluster| turn.world.state.catalog().cluster(cluster).is_none());
+                scope.as_ref().filter(|cluster| turn.world.state().catalog().cluster(cluster).is_none());
             let unknown = unknown.map(|cluster| {
                 format!(
                     "no cluster `{cluster}` is declared: this takes effect once a cluster of that name joins"
@@ -227,7 +233,7 @@ fn perform(
                 });
                 if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
                     // Workloads that never fit on the nodes as described before may fit now.
-                    turn.world.live.refusals_mut().flavors_changed();
+                    turn.world.live_mut().refusals_mut().flavors_changed();
                 }
                 turn.capacity_changed();
             }
@@ -289,7 +295,7 @@ fn changed_priority(change: &Change) -> Option<Arc<str>> {
 pub(crate) fn end(turn: &mut Turn<'_>, uid: Uid, reason: StopReason, by: &Actor) {
     offers::withdraw_open(turn, uid);
     let Some(workload) = turn.workload(uid) else { return };
-    match workload.right().and_then(|(_, leg)| leg.fence) {
+    match workload.right().and_then(|(_, leg)| leg.fence()) {
         Some(fence) => stops::order_stop(turn, uid, fence, reason, by),
         None if workload.deletion().is_some() => {
             turn.record_workload(uid, WorkloadFact::Forgotten);

@@ -12,30 +12,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One workload on one cluster.
+/// One workload on one cluster. Changes as its records are absorbed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Leg {
-    pub cluster: ClusterName,
-    /// The agent's ledger at the time of the offer. Only this ledger can refuse, end or confirm the leg.
-    pub ledger: LedgerId,
-    pub state: LegState,
-    /// Present once granted.
-    pub fence: Option<Fence>,
-    /// Whether the agent has confirmed that the grant is durable there.
-    pub accepted: bool,
-    /// The provider's reason for the wait.
-    pub note: Option<String>,
-    /// The provider's estimate of the wait.
-    pub estimate: Option<Millis>,
-    /// Why this cluster was chosen.
+    pub(in crate::state) cluster: ClusterName,
+    pub(in crate::state) ledger: LedgerId,
+    pub(in crate::state) state: LegState,
+    pub(in crate::state) fence: Option<Fence>,
+    pub(in crate::state) accepted: bool,
+    pub(in crate::state) note: Option<String>,
+    pub(in crate::state) estimate: Option<Millis>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub choice: Option<Choice>,
-    /// Set once the cluster's agent has another ledger.
+    pub(in crate::state) choice: Option<Choice>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaced_ledger: Option<ReplacedLedger>,
-    /// Newest placement of the pods that the agent reported.
+    pub(in crate::state) replaced_ledger: Option<ReplacedLedger>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Arc<Placement>>,
+    pub(in crate::state) placement: Option<Arc<Placement>>,
 }
 
 /// The ledger of a granted leg was replaced, so no agent knows its pods any more.
@@ -59,6 +51,54 @@ impl Leg {
             replaced_ledger: None,
             placement: None,
         }
+    }
+
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// The agent's ledger at the time of the offer. Only this ledger can refuse, end or confirm the leg.
+    pub fn ledger(&self) -> LedgerId {
+        self.ledger
+    }
+
+    pub fn state(&self) -> LegState {
+        self.state
+    }
+
+    /// Present once granted.
+    pub fn fence(&self) -> Option<Fence> {
+        self.fence
+    }
+
+    /// Whether the agent has confirmed that the grant is durable there.
+    pub fn accepted(&self) -> bool {
+        self.accepted
+    }
+
+    /// The provider's reason for the wait.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// The provider's estimate of the wait.
+    pub fn estimate(&self) -> Option<Millis> {
+        self.estimate
+    }
+
+    /// Why this cluster was chosen.
+    pub fn choice(&self) -> Option<Choice> {
+        self.choice
+    }
+
+    /// Present once the cluster's agent has another ledger.
+    pub fn replaced_ledger(&self) -> Option<ReplacedLedger> {
+        self.replaced_ledger
+    }
+
+    /// Newest placement of the pods that the agent reported.
+    pub fn placement(&self) -> Option<&Arc<Placement>> {
+        self.placement.as_ref()
     }
 }
 

@@ -7,51 +7,125 @@ use std::collections::BTreeSet;
 /// A cluster with an agent that once opened a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
-    /// The newest ledger of its agent.
-    pub ledger: LedgerId,
-    /// The newest session of its agent. Older ones are refused.
-    pub session: Session,
-    /// Ledgers that were replaced or declared lost. A session with one of them is refused.
-    pub lost: BTreeSet<LedgerId>,
-    /// Record of the first session.
-    pub since: RecordNumber,
-    /// Record of the newest session.
+    pub(in crate::state) ledger: LedgerId,
+    pub(in crate::state) session: Session,
+    pub(in crate::state) lost: BTreeSet<LedgerId>,
+    pub(in crate::state) since: RecordNumber,
     #[serde(default)]
-    pub session_since: RecordNumber,
+    pub(in crate::state) session_since: RecordNumber,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::state) unheard: Option<LedgerId>,
+    pub(in crate::state) admitted: bool,
+}
+
+impl Member {
+    /// The newest ledger of its agent.
+    pub fn ledger(&self) -> LedgerId {
+        self.ledger
+    }
+
+    /// The newest session of its agent. Older ones are refused.
+    pub fn session(&self) -> Session {
+        self.session
+    }
+
+    /// Ledgers that were replaced or declared lost. A session with one of them is refused.
+    pub fn lost(&self) -> &BTreeSet<LedgerId> {
+        &self.lost
+    }
+
+    /// Record of the first session.
+    pub fn since(&self) -> RecordNumber {
+        self.since
+    }
+
+    /// Record of the newest session.
+    pub fn session_since(&self) -> RecordNumber {
+        self.session_since
+    }
+
     /// The ledger that the cluster had when the open recovery began, if it was replaced since and not
     /// declared lost. A journal that is behind may not know its runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unheard: Option<LedgerId>,
+    pub fn unheard(&self) -> Option<LedgerId> {
+        self.unheard
+    }
+
     /// Whether the cluster may get workloads: another member acknowledged a member list with its name, an
     /// operator admitted it, or it was the first member.
-    pub admitted: bool,
+    pub fn admitted(&self) -> bool {
+        self.admitted
+    }
 }
 
 /// A join token. Only its hash is kept, as the key of the map of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The only cluster that may join with the token.
-    pub cluster: ClusterName,
-    pub region: Region,
-    pub jurisdiction: Jurisdiction,
-    pub expires: Wall,
-    /// Whether a cluster of this name may already exist.
-    pub replace: bool,
-    /// The manager created the token itself, for an agent in its own process.
+    pub(in crate::state) cluster: ClusterName,
+    pub(in crate::state) region: Region,
+    pub(in crate::state) jurisdiction: Jurisdiction,
+    pub(in crate::state) expires: Wall,
+    pub(in crate::state) replace: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub hosted: bool,
+    pub(in crate::state) hosted: bool,
+}
+
+impl Token {
+    /// The only cluster that may join with the token.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub fn jurisdiction(&self) -> &Jurisdiction {
+        &self.jurisdiction
+    }
+
+    pub fn expires(&self) -> Wall {
+        self.expires
+    }
+
+    /// Whether a cluster of this name may already exist.
+    pub fn replace(&self) -> bool {
+        self.replace
+    }
+
+    /// The manager created the token itself, for an agent in its own process.
+    pub fn hosted(&self) -> bool {
+        self.hosted
+    }
 }
 
 /// A run of a workload that this journal doesn't know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Orphan {
-    pub cluster: ClusterName,
-    pub ledger: LedgerId,
-    /// As the agent first reported it.
-    pub run: Run,
-    /// An operator ordered its stop.
+    pub(in crate::state) cluster: ClusterName,
+    pub(in crate::state) ledger: LedgerId,
+    pub(in crate::state) run: Run,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stopping: bool,
+    pub(in crate::state) stopping: bool,
+}
+
+impl Orphan {
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    pub fn ledger(&self) -> LedgerId {
+        self.ledger
+    }
+
+    /// As the agent first reported it.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// An operator ordered its stop.
+    pub fn stopping(&self) -> bool {
+        self.stopping
+    }
 }
 
 /// Limit of replaced ledgers per cluster; beyond it a session with a new ledger is refused. An agent creates

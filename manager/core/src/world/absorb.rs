@@ -135,7 +135,7 @@ impl World {
         let total = self.config.resources.total(&gang);
         self.queues.refund(uid, &workload.flavors().usage(&gang, &total, &self.config.resources));
         for leg in workload.legs().values() {
-            self.loads.remove(&leg.cluster, uid);
+            self.loads.remove(leg.cluster(), uid);
         }
         caches::drop_member(self, workload.class());
         self.live.backoffs_mut().end(uid);

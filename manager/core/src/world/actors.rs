@@ -29,7 +29,7 @@ impl World {
             }
             | Record::Orphan { fact: OrphanFact::StopOrdered { by }, .. } => Some(by.clone()),
             Record::Token { hash, fact: TokenFact::Used } => {
-                self.state.tokens().get(hash).map(|token| Actor::agent(&token.cluster))
+                self.state.tokens().get(hash).map(|token| Actor::agent(token.cluster()))
             }
             Record::Member {
                 cluster,
@@ -85,10 +85,10 @@ impl World {
     }
 
     fn cluster_of_offer(&self, uid: Uid, offer: OfferId) -> Option<&ClusterName> {
-        Some(&self.state.workloads().get(&uid)?.legs().get(&offer)?.cluster)
+        Some(self.state.workloads().get(&uid)?.legs().get(&offer)?.cluster())
     }
 
     fn cluster_of_grant(&self, uid: Uid, fence: Fence) -> Option<&ClusterName> {
-        Some(&self.state.workloads().get(&uid)?.leg_of(fence)?.1.cluster)
+        Some(self.state.workloads().get(&uid)?.leg_of(fence)?.1.cluster())
     }
 }

@@ -118,7 +118,7 @@ pub fn runs_in(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
         .workloads()
         .get(&uid)
         .and_then(Workload::right)
-        .is_some_and(|(_, leg)| leg.cluster == *cluster)
+        .is_some_and(|(_, leg)| *leg.cluster() == *cluster)
 }
 
 /// How long a gang of this class may take from its grant to running.
@@ -138,7 +138,7 @@ pub fn scale_up_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
 
 pub(crate) fn right_to_run(world: &World, uid: Uid) -> Option<(ClusterName, Fence)> {
     let (_, leg) = world.state.workloads().get(&uid)?.right()?;
-    Some((leg.cluster.clone(), leg.fence?))
+    Some((leg.cluster().clone(), leg.fence()?))
 }
 
 pub(crate) fn offer_of(world: &World, uid: Uid, fence: Fence) -> Option<OfferId> {

@@ -79,7 +79,7 @@ pub(crate) fn before(world: &World, uid: Uid, fact: &WorkloadFact) -> Option<Wor
         owner,
         phase,
         since,
-        cluster: workload.right().map(|(_, leg)| leg.cluster.clone()),
+        cluster: workload.right().map(|(_, leg)| leg.cluster().clone()),
         reserved,
         evicted,
     })
@@ -102,7 +102,7 @@ pub(crate) fn events(
         }
         WorkloadFact::Granted { at, .. } if phase != to => {
             let cluster =
-                workload.right().map_or_else(|| ClusterName::new(""), |(_, leg)| leg.cluster.clone());
+                workload.right().map_or_else(|| ClusterName::new(""), |(_, leg)| leg.cluster().clone());
             let waited = at.since(queued(workload));
             events.push(Event::Admitted { cluster, waited, checked: reserved.map(|from| at.since(from)) });
         }

@@ -38,8 +38,8 @@ impl World {
             move |(uid, workload)| {
                 let (cluster, end) = match workload.right() {
                     None => (None, self.recovery_hold(workload, now)?),
-                    Some((_, leg)) if !self.live.recovery().awaited().contains(&leg.cluster) => return None,
-                    Some((_, leg)) => (Some(&leg.cluster), self.lease_end(workload, now)),
+                    Some((_, leg)) if !self.live.recovery().awaited().contains(leg.cluster()) => return None,
+                    Some((_, leg)) => (Some(leg.cluster()), self.lease_end(workload, now)),
                 };
                 Some(RecoveryHold { uid: *uid, workload, cluster, end })
             },

@@ -95,7 +95,7 @@ impl<'a> Turn<'a> {
     /// Writes a line about a workload, with its name and the cluster where it runs or ran last.
     pub(crate) fn audit_workload(&mut self, uid: Uid, by: &Actor, action: Action) {
         let detail = self.workload(uid).map(|w| format!("{}/{}", w.namespace(), w.name()));
-        let cluster = self.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster.to_string());
+        let cluster = self.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster().to_string());
         self.audit(by.clone(), Entry { cluster, detail, ..Entry::new(action, uid.to_string()) });
     }
 

@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     fn admitted(&self, name: &str) -> bool {
-        self.world.state.members()[&ClusterName::new(name)].admitted
+        self.world.state().members()[&ClusterName::new(name)].admitted()
     }
 
     /// Whether an agent has stored the name of another cluster.
@@ -176,5 +176,5 @@ fn an_end_is_acknowledged_until_the_agent_received_it() {
     assert_eq!(uid, job);
     f.deliver("eu", Box::new(SyncAnswer::Ok(answer)));
     f.exchange_news("eu");
-    assert!(f.world.live.clusters()[&eu()].answers().ends_waiting() == 0);
+    assert!(f.world.live().clusters()[&eu()].answers().ends_waiting() == 0);
 }

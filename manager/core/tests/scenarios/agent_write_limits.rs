@@ -28,7 +28,7 @@ impl Flood {
         let mut accepted = 0;
         for _ in 0..events.len().div_ceil(1_000) {
             let composed = self.f.agents.get_mut(&eu()).unwrap().compose(now(self.f.now), Lane::News);
-            let before = self.f.world.live.clusters()[&eu()].events_through();
+            let before = self.f.world.live().clusters()[&eu()].events_through();
             let batch: Vec<Event> = events[accepted..].iter().take(1_000).cloned().collect();
             let events_last = before + batch.len() as u64;
             let request = SyncRequest {
@@ -41,7 +41,7 @@ impl Flood {
             };
             self.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false });
             accepted +=
-                usize::try_from(self.f.world.live.clusters()[&eu()].events_through() - before).unwrap();
+                usize::try_from(self.f.world.live().clusters()[&eu()].events_through() - before).unwrap();
         }
         accepted
     }
@@ -69,7 +69,7 @@ fn waiting(estimate: impl Fn(u64) -> u64) -> (Flood, Vec<Event>) {
     let mut f = Fleet::new(EU);
     f.disconnected.push(eu());
     let uid = f.submit("job", 3);
-    let offer = *f.world.state.workloads()[&uid].legs().keys().next().unwrap();
+    let offer = *f.world.state().workloads()[&uid].legs().keys().next().unwrap();
     let event = |n| Event::Waiting {
         offer,
         uid,
@@ -100,11 +100,11 @@ fn reports_over_the_limit_are_put_off_and_the_last_is_kept() {
     let accepted = flood.send(&events);
     assert!(accepted < events.len() && accepted <= RECORDS_MAX, "{accepted}");
     assert_eq!(flood.written(is_waiting), accepted);
-    assert!(flood.f.world.live.counts().of(Count::PutOff) > 0);
+    assert!(flood.f.world.live().counts().of(Count::PutOff) > 0);
     let seconds = flood.send_all(&events[accepted..]);
     assert!((2..100).contains(&seconds), "{seconds}");
-    let leg = flood.f.world.state.workloads()[&flood.uid].legs().values().next().unwrap();
-    assert_eq!(leg.estimate, Some(Millis(REPORTS - 1)));
+    let leg = flood.f.world.state().workloads()[&flood.uid].legs().values().next().unwrap();
+    assert_eq!(leg.estimate(), Some(Millis(REPORTS - 1)));
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn placements_over_the_limit_delay_no_other_cluster() {
     let uid = f.submit("job", 3);
     f.settle();
     assert_eq!(f.cluster_of(uid).as_deref(), Some("eu"));
-    let (_, leg) = f.world.state.workloads()[&uid].legs().iter().next().unwrap();
-    let (fence, placement) = (leg.fence.unwrap(), leg.placement.clone().unwrap());
+    let (_, leg) = f.world.state().workloads()[&uid].legs().iter().next().unwrap();
+    let (fence, placement) = (leg.fence().unwrap(), leg.placement().unwrap().clone());
     let mut flood = Flood { f, uid };
     let nth_placement = |n: u64| {
         Arc::new(Placement {
@@ -135,8 +135,8 @@ fn placements_over_the_limit_delay_no_other_cluster() {
     flood.f.settle();
     assert_eq!(flood.f.cluster_of(other).as_deref(), Some("us"));
     flood.send_all(&events[accepted..]);
-    let (_, leg) = flood.f.world.state.workloads()[&uid].legs().iter().next().unwrap();
-    assert_eq!(leg.placement, Some(nth_placement(REPORTS)));
+    let (_, leg) = flood.f.world.state().workloads()[&uid].legs().iter().next().unwrap();
+    assert_eq!(leg.placement(), Some(&nth_placement(REPORTS)));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_new_session_brings_no_new_budget() {
     let node =
         NodeSpec { name: "eu-1".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
     agent.apply(now(flood.f.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
-    let offer = |flood: &Flood| flood.f.world.state.workloads()[&flood.uid].legs().keys().next().copied();
+    let offer = |flood: &Flood| flood.f.world.state().workloads()[&flood.uid].legs().keys().next().copied();
     let exchange = |flood: &mut Flood| {
         let agent = flood.f.agents.get_mut(&eu()).unwrap();
         let request = Box::new(agent.compose(now(flood.f.now), Lane::News));
@@ -216,7 +216,7 @@ impl Flood {
 #[test]
 fn new_sessions_over_the_limit_are_refused() {
     let (mut flood, _) = waiting(|n| n);
-    let ledger = flood.f.world.state.members()[&eu()].ledger;
+    let ledger = flood.f.world.state().members()[&eu()].ledger();
     let before = flood.f.now;
     let is_session_opened =
         |record: &Record| matches!(record, Record::Member { fact: MemberFact::SessionOpened { .. }, .. });
@@ -233,7 +233,7 @@ fn new_sessions_over_the_limit_are_refused() {
 #[test]
 fn the_number_of_ledger_replacements_is_limited() {
     let (mut flood, _) = waiting(|n| n);
-    let replaced = |flood: &Flood| flood.f.world.state.members()[&eu()].lost.len();
+    let replaced = |flood: &Flood| flood.f.world.state().members()[&eu()].lost().len();
     let mut refused = None;
     for ledger in 0..2_000 {
         flood.f.now += 1_000;
@@ -243,8 +243,10 @@ fn the_number_of_ledger_replacements_is_limited() {
     assert!(
         matches!(refused, Some(SyncRefusal::Malformed(text)) if text.contains("join under another name"))
     );
-    let (now, newest) =
-        (flood.f.world.state.members()[&eu()].ledger, flood.f.world.state.members()[&eu()].session.counter);
+    let (now, newest) = (
+        flood.f.world.state().members()[&eu()].ledger(),
+        flood.f.world.state().members()[&eu()].session().counter,
+    );
     assert_eq!(flood.begin_session(now, newest + 1), Ok(()), "the current ledger stays valid");
 }
 

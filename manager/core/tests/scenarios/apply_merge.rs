@@ -32,7 +32,7 @@ fn queue_in(namespace: &str) -> Value {
 
 impl Fleet {
     fn stored(&self, key: &Key) -> Object {
-        let mut object = (*self.world.state.catalog().get(key).expect("it exists").object).clone();
+        let mut object = (*self.world.state().catalog().get(key).expect("it exists").object).clone();
         last_applied::remove(&mut object);
         object
     }
@@ -71,7 +71,7 @@ fn a_label_that_the_manifest_never_had_stays() {
     let mut f = Fleet::regions();
     let key = Key::global(Kind::Namespace, "ml");
     f.apply(vec![eu_only(), namespace(&json!({"team": "vision"})), queue_in("ml")]);
-    let mut labelled = f.world.state.catalog().get(&key).unwrap().object.stored.clone();
+    let mut labelled = f.world.state().catalog().get(&key).unwrap().object.stored.clone();
     labelled["metadata"]["labels"]["data"] = json!("personal");
     f.replace(labelled);
     f.apply(vec![namespace(&json!({"team": "speech", "tier": "1"}))]);
@@ -136,7 +136,7 @@ fn an_invalid_merge_result_refuses_the_whole_request() {
         "{}",
         why[0].message
     );
-    assert!(f.world.state.catalog().get(&Key::global(Kind::Namespace, "ml")).is_none());
+    assert!(f.world.state().catalog().get(&Key::global(Kind::Namespace, "ml")).is_none());
 }
 
 #[test]

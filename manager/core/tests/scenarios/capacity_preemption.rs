@@ -198,9 +198,8 @@ fn preemption_frees_one_whole_node_and_stops_nothing_else() {
     let victims: Vec<Uid> =
         all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
     let node_of = |uid: &Uid| {
-        f.world.state.workloads()[uid].legs().values().next().unwrap().placement.as_deref().unwrap().pod_sets
-            [0]
-        .domains[0]
+        f.world.state().workloads()[uid].legs().values().next().unwrap().placement().unwrap().pod_sets[0]
+            .domains[0]
             .values
             .clone()
     };
@@ -370,7 +369,7 @@ fn a_victim_that_is_already_stopping_is_named_as_such() {
     let [_, other] =
         [("a", "low"), ("b", "high")].map(|(queue, class)| f.submit_to(queue, class, 2, Some(class)));
     f.settle();
-    f.world.config.starvation_guard = Some(Millis::secs(30));
+    f.world.config_mut().starvation_guard = Some(Millis::secs(30));
     let first = f.submit_to("a", "first", 4, Some("high"));
     f.advance(Millis::secs(62));
     f.hold_stops = true;

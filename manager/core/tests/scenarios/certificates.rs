@@ -43,7 +43,7 @@ impl Fleet {
     }
 
     fn check(&self, presented: CertificateBinding) -> Result<(), InvalidCertificate> {
-        let valid = self.world.state.valid_certificates(&EU.into());
+        let valid = self.world.state().valid_certificates(&EU.into());
         check_certificate(valid, (presented, Wall(1)), CertificateUse::Request, Wall(0))
     }
 
@@ -134,7 +134,7 @@ fn a_revoked_agent_gets_no_renewals_and_its_gang_moves_after_the_lapse() {
     let uid = f.submit("job", 3);
     f.advance(Millis::secs(30));
     assert_eq!(f.cluster_of(uid).as_deref(), Some(EU));
-    let binding = f.world.state.valid_certificates(&EU.into()).unwrap();
+    let binding = f.world.state().valid_certificates(&EU.into()).unwrap();
     f.mint("spare", true);
     let Reply::Done(message) = f.act(Operator::Revoke(EU.into())) else { panic!("not revoked") };
     assert!(message.contains("the leases of 1 workload there are not renewed"), "{message}");
@@ -211,7 +211,7 @@ fn a_new_journal_adopts_certificates_until_recovery_is_over() {
     f.act(Operator::ConfirmRecovery);
     f.act(Operator::ConfirmRules);
     f.advance(Millis(3 * TERM.0));
-    assert!(f.world.state.recovery().is_none());
+    assert!(f.world.state().recovery().is_none());
     assert!(!f.adopt(other), "recovery is over");
     assert_eq!(f.check(old), Ok(()));
     // A certificate of this journal voids adopted ones.

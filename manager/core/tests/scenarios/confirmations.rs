@@ -26,7 +26,7 @@ fn a_confirmation_before_any_cluster_has_reported_counts() {
     // The others report, and show records that the backup lacks.
     f.disconnected = vec![home.clone()];
     f.settle();
-    let recovery = f.world.state.recovery().expect("one cluster hasn't reported");
+    let recovery = f.world.state().recovery().expect("one cluster hasn't reported");
     assert!(!recovery.restored, "the operator has answered for copies already");
     f.advance(Millis(TERM.0 - 1_000));
     assert!(!runs_elsewhere(&f, uid, &home), "the disconnected cluster may still run it");
@@ -52,8 +52,8 @@ fn records_of_another_copy_after_recovery_ask_for_a_confirmation_again() {
     });
     f.settle();
     f.advance(Millis(3 * TERM.0));
-    assert!(f.world.state.recovery().is_none(), "{:?}", f.world.state.recovery());
+    assert!(f.world.state().recovery().is_none(), "{:?}", f.world.state().recovery());
     f.disconnected.clear();
     f.settle();
-    assert!(f.world.state.recovery().is_none_or(|recovery| recovery.restored));
+    assert!(f.world.state().recovery().is_none_or(|recovery| recovery.restored));
 }

@@ -31,8 +31,8 @@ impl Fleet {
         for _ in 0..6 {
             self.now += 20;
             self.input(Input::Turn);
-            if let Some((offer, leg)) = self.world.state.workloads()[&UID].legs().iter().next() {
-                return (*offer, leg.cluster.clone());
+            if let Some((offer, leg)) = self.world.state().workloads()[&UID].legs().iter().next() {
+                return (*offer, leg.cluster().clone());
             }
         }
         panic!("no offer")
@@ -70,9 +70,9 @@ fn content_is_only_for_the_cluster_with_the_right_to_run_and_is_audited_by_name(
     f.settle();
     let home: ClusterName = f.cluster_of(UID).unwrap().as_str().into();
     let (offer, fence) = {
-        let workload = &f.world.state.workloads()[&UID];
+        let workload = &f.world.state().workloads()[&UID];
         let (offer, leg) = workload.legs().iter().next().unwrap();
-        (*offer, leg.fence.unwrap())
+        (*offer, leg.fence().unwrap())
     };
     // The gang runs by now: nothing more has to be copied for it.
     assert_eq!(f.ask_copies(&home, offer, Some(fence), secret("token")), Err(NoCopies::NotOffered));

@@ -8,7 +8,7 @@ use meridian_manager_core::facts::record::WorkloadFact;
 
 impl Fleet {
     fn hash_of(&self, uid: Uid) -> ContentHash {
-        self.world.state.workloads()[&uid].body()
+        self.world.state().workloads()[&uid].body()
     }
 
     /// The disk loses the manifest of a workload; nobody has noticed yet.
@@ -114,7 +114,7 @@ fn a_start_that_cannot_be_delivered_backs_off() {
     f.advance(Millis::secs(10));
     assert_eq!(f.offers_and_grants(damaged), (2, 0), "{:#}", f.why(damaged));
     assert!(
-        f.world.live.clusters().values().all(|live| live.starts().in_a_row() == 0),
+        f.world.live().clusters().values().all(|live| live.starts().in_a_row() == 0),
         "no cluster is to blame"
     );
     f.advance(Millis::secs(60));

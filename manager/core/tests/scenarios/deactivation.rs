@@ -9,7 +9,7 @@ use meridian_shared::protocol::StopReason;
 
 impl Fleet {
     fn workload_key(&self, uid: Uid) -> Key {
-        let w = &self.world.state.workloads()[&uid];
+        let w = &self.world.state().workloads()[&uid];
         Key::namespaced(Kind::Workload, w.namespace(), &w.object_name())
     }
 
@@ -97,7 +97,7 @@ fn a_reactivated_workload_returns_to_its_old_queue_position() {
     );
     assert_eq!(f.condition_of(first, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "QuotaReserved").unwrap(), "False Pending: The workload is deactivated");
-    let name = f.world.state.workloads()[&first].name().to_string();
+    let name = f.world.state().workloads()[&first].name().to_string();
     let job = f.object_at(&Key::namespaced(Kind::Job, "default", &name)).unwrap();
     assert_eq!(job["status"]["meridian"]["pendingReason"], "The workload is deactivated");
     assert_eq!(f.condition_of(first, "Requeued").unwrap(), "False Deactivated: The workload is deactivated");
@@ -131,7 +131,7 @@ fn deactivation_during_an_open_offer_frees_the_quota_at_once() {
     f.stop(offered);
     assert_eq!(f.phase(offered), Some(Phase::Pending));
     assert_eq!(f.evictions(), ["Deactivated"]);
-    assert!(f.world.queues.usage("cq").is_none_or(|usage| usage.is_empty()));
+    assert!(f.world.queues().usage("cq").is_none_or(|usage| usage.is_empty()));
     f.disconnected.clear();
     f.settle();
     f.settle();
@@ -151,7 +151,7 @@ fn a_deactivated_running_workload_keeps_its_quota_until_it_stopped() {
     let [workload, next] = ["runs", "next"].map(|name| f.submit(name, 4));
     f.settle();
     f.stop(workload);
-    let w = &f.world.state.workloads()[&workload];
+    let w = &f.world.state().workloads()[&workload];
     assert_eq!((w.phase(), w.stopping()), (Phase::Stopping, Some(StopReason::Evicted)));
     assert_eq!(f.phase(next), Some(Phase::Pending));
     assert!(
@@ -176,7 +176,7 @@ fn a_deactivated_running_workload_keeps_its_quota_until_it_stopped() {
     );
     assert_eq!(f.evictions(), ["Deactivated"], "one eviction");
     f.advance(Millis::secs(40));
-    assert_eq!(f.world.state.workloads()[&workload].attempts(), 1);
+    assert_eq!(f.world.state().workloads()[&workload].attempts(), 1);
     let audited: Vec<(String, Action)> = f
         .records
         .iter()
@@ -193,7 +193,7 @@ fn a_deactivated_running_workload_keeps_its_quota_until_it_stopped() {
     f.resume(workload);
     f.settle();
     assert_eq!(
-        (f.phase(workload), f.world.state.workloads()[&workload].attempts()),
+        (f.phase(workload), f.world.state().workloads()[&workload].attempts()),
         (Some(Phase::Running), 2)
     );
 }
@@ -209,7 +209,7 @@ fn a_workload_reactivated_while_it_stops_stops_and_restarts() {
     f.settle();
     f.settle();
     assert_eq!(
-        (f.phase(workload), f.world.state.workloads()[&workload].attempts()),
+        (f.phase(workload), f.world.state().workloads()[&workload].attempts()),
         (Some(Phase::Running), 2)
     );
 }
@@ -229,7 +229,7 @@ fn deactivation_survives_a_restart_and_a_lapse() {
     f.disconnected.clear();
     f.advance(Millis::secs(20));
     assert_eq!((f.phase(workload), f.cluster_of(workload)), (Some(Phase::Pending), None));
-    assert!(f.world.state.workloads()[&workload].inactive().is_some());
+    assert!(f.world.state().workloads()[&workload].inactive().is_some());
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn a_run_of_a_workload_that_the_restored_journal_deactivates_is_stopped() {
     f.lead_from_backup(&backup);
     f.settle();
     f.settle();
-    let w = &f.world.state.workloads()[&uid];
-    assert!(w.inactive().is_some() && f.world.live.counts().of(Count::Adoptions) == 1);
+    let w = &f.world.state().workloads()[&uid];
+    assert!(w.inactive().is_some() && f.world.live().counts().of(Count::Adoptions) == 1);
     assert_eq!((w.phase(), f.cluster_of(uid)), (Phase::Pending, None), "the restored journal decides");
 }
 
@@ -282,7 +282,7 @@ fn a_finished_deleted_or_missing_workload_is_not_deactivated() {
         assert_eq!(why[0].reason, RejectionReason::NotFound);
     }
     let changed = f.submit("late", 1);
-    let (key, old_version) = (f.workload_key(changed), f.world.state.workloads()[&changed].changed());
+    let (key, old_version) = (f.workload_key(changed), f.world.state().workloads()[&changed].changed());
     f.settle();
     let change = Change::SetActive { key, active: false, version: Some(old_version) };
     let Reply::Rejected(why) = f.write(vec![change]) else { panic!("accepted") };
@@ -306,7 +306,7 @@ fn a_deactivated_workload_can_be_deleted() {
     assert_eq!((f.phase(pending), f.phase(running)), (None, Some(Phase::Stopping)));
     f.settle();
     assert_eq!(f.phase(running), None);
-    assert_eq!(f.world.counts_by_queue, meridian_manager_core::queue::counts::QueueCounts::default());
+    assert_eq!(*f.world.counts_by_queue(), meridian_manager_core::queue::counts::QueueCounts::default());
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_drained_queue_or_a_new_priority_reactivates_nothing() {
     assert_eq!((f.phase(one), f.phase(two)), (Some(Phase::Pending), Some(Phase::Running)));
     f.resume(one);
     f.settle();
-    assert_eq!((f.phase(one), f.world.state.workloads()[&one].priority()), (Some(Phase::Running), 9));
+    assert_eq!((f.phase(one), f.world.state().workloads()[&one].priority()), (Some(Phase::Running), 9));
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn capacity_freed_for_a_deactivated_preemptor_goes_to_others() {
 #[test]
 fn capacity_reserved_for_a_deactivated_starved_gang_goes_to_others() {
     let mut f = Fleet::new(EU);
-    f.world.config.starvation_guard = Some(Millis::secs(30));
+    f.world.config_mut().starvation_guard = Some(Millis::secs(30));
     let (a, b) = (f.submit("a", 2), f.submit("b", 2));
     f.settle();
     let gang = f.submit("gang", 4);
@@ -481,7 +481,7 @@ fn a_workload_over_its_maximum_execution_time_is_deactivated() {
     f.settle();
     f.settle();
     assert_eq!(f.phase(up), Some(Phase::Running));
-    assert_eq!(f.world.state.workloads()[&up].ran(), Millis(0), "its execution time starts again at zero");
+    assert_eq!(f.world.state().workloads()[&up].ran(), Millis(0), "its execution time starts again at zero");
     f.end(up, EndResult::Succeeded);
     assert_eq!(f.phase(up), Some(Phase::Finished));
 }

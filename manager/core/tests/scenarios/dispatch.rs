@@ -44,7 +44,7 @@ fn a_deleted_workload_leaves_nothing_in_any_phase() {
     f.settle();
     assert!(f.running.is_empty());
     assert!(uids.iter().all(|u| f.phase(*u).is_none()));
-    assert!(f.world.queues.usage("cq").is_none_or(|u| u.is_empty()));
+    assert!(f.world.queues().usage("cq").is_none_or(|u| u.is_empty()));
     for agent in f.agents.values() {
         assert_eq!(agent.held().count() + agent.runs().count(), 0);
     }
@@ -58,11 +58,11 @@ fn recovery_keeps_running_gangs_and_then_dispatches_the_others() {
     let big: Vec<Uid> = (0..3).map(|i| f.submit(&format!("waits-{i}"), 4)).collect();
     f.restart(2, RECOVERY);
     let fresh = f.submit("fresh", 1);
-    assert!(f.world.state.recovery().is_some());
+    assert!(f.world.state().recovery().is_some());
     f.settle();
-    assert!(f.world.state.recovery().is_none(), "every cluster has reported");
+    assert!(f.world.state().recovery().is_none(), "every cluster has reported");
     assert_eq!(f.phase(running), Some(Phase::Running));
-    assert_eq!(f.world.state.workloads()[&running].attempts(), 1, "the gang was never moved");
+    assert_eq!(f.world.state().workloads()[&running].attempts(), 1, "the gang was never moved");
     f.settle();
     assert_eq!(big.iter().filter(|u| f.phase(**u) == Some(Phase::Running)).count(), 2);
     assert_eq!(f.phase(fresh), Some(Phase::Running));
@@ -128,7 +128,7 @@ fn a_rejected_write_changes_nothing() {
     ]);
     let Reply::Rejected(why) = reply else { panic!("a missing queue must be refused") };
     assert!(why[0].message.contains("`missing`"), "{why:?}");
-    assert_eq!(f.world.state, before.state);
+    assert_eq!(f.world.state(), before.state());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn an_offer_to_a_cluster_that_disconnects_is_withdrawn() {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 3);
     let offered: Vec<ClusterName> =
-        f.world.state.workloads()[&uid].legs().values().map(|l| l.cluster.clone()).collect();
+        f.world.state().workloads()[&uid].legs().values().map(|l| l.cluster().clone()).collect();
     assert_eq!(offered.len(), 1, "the offer is made at submission");
     f.disconnected.push(offered[0].clone());
     f.advance(Millis(6_000));
@@ -172,7 +172,7 @@ fn a_joining_cluster_gets_no_offer_before_another_stores_its_name() {
     let second = f.submit("second", 4);
     f.settle();
     assert!(f.cluster_of(first).is_some() && f.cluster_of(second).is_some());
-    assert!(f.world.state.members().values().all(|m| m.admitted));
+    assert!(f.world.state().members().values().all(|m| m.admitted()));
 }
 
 #[test]

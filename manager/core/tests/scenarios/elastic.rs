@@ -21,14 +21,14 @@ impl Fleet {
     }
 
     pub(super) fn refused(&mut self, job: Value) -> Rejection {
-        let before = self.world.state.clone();
+        let before = self.world.state().clone();
         let Reply::Rejected(mut all) = self.apply(vec![job]) else { panic!("not refused") };
-        assert_eq!(self.world.state, before, "a refused write changes nothing");
+        assert_eq!(*self.world.state(), before, "a refused write changes nothing");
         all.remove(0)
     }
 
     pub(super) fn used(&self) -> i64 {
-        self.world.queues.usage("cq").into_iter().flat_map(|usage| usage.values()).sum()
+        self.world.queues().usage("cq").into_iter().flat_map(|usage| usage.values()).sum()
     }
 
     pub(super) fn free_in(&self, cluster: &str) -> i64 {
@@ -81,10 +81,10 @@ fn a_scale_down_frees_quota_once_the_pods_have_ended() {
         (4, Some(Phase::Running), Some(Phase::Running)),
         "`next` runs next to the smaller gang"
     );
-    assert_eq!(f.world.state.workloads()[&gang].attempts(), 1, "the same attempt");
+    assert_eq!(f.world.state().workloads()[&gang].attempts(), 1, "the same attempt");
     assert!(f.why(gang)["summary"].as_str().unwrap().contains(": 2 pods running"), "{:#}", f.why(gang));
     let key = |uid: Uid| {
-        let w = &f.world.state.workloads()[&uid];
+        let w = &f.world.state().workloads()[&uid];
         Key::namespaced(Kind::Workload, w.namespace(), &w.object_name())
     };
     let rendered = f.object_at(&key(gang)).unwrap();
@@ -142,7 +142,7 @@ fn a_resize_during_dispatch_replaces_the_open_offer() {
     f.disconnected.clear();
     f.settle();
     assert_eq!((f.phase(gang), f.used(), f.free_in("eu")), (Some(Phase::Running), 3, 1));
-    assert_eq!(f.world.state.workloads()[&gang].resized(), None, "the granted size is the requested one");
+    assert_eq!(f.world.state().workloads()[&gang].resized(), None, "the granted size is the requested one");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_scale_down_is_refused_if_the_agent_doesnt_support_it() {
     let mut f = Fleet::new(EU);
     let (gang, _) = f.put(elastic("gang", 2));
     f.settle();
-    f.world.live.cluster_mut(&ClusterName::new("eu")).unwrap().set_features(Features::default());
+    f.world.live_mut().cluster_mut(&ClusterName::new("eu")).unwrap().set_features(Features::default());
     assert!(f.refused(elastic("gang", 1)).message.contains("agent is of an older version"));
     assert_eq!(f.phase(gang), Some(Phase::Running));
 }
@@ -254,7 +254,7 @@ fn a_reconnected_agent_gets_the_last_requested_size() {
     // The next attempt has the job's current size.
     f.end(gang, EndResult::NodeLost { message: "gone".into() });
     f.advance(Millis::secs(4));
-    assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads()[&gang].attempts()), (1, 3, 2));
+    assert_eq!((f.used(), f.free_in("eu"), f.world.state().workloads()[&gang].attempts()), (1, 3, 2));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn an_adopted_run_is_charged_for_the_reported_pods() {
     f.settle();
     f.settle();
     assert_eq!(
-        (f.world.live.counts().of(Count::Adoptions), f.used(), f.phase(gang)),
+        (f.world.live().counts().of(Count::Adoptions), f.used(), f.phase(gang)),
         (1, 2, Some(Phase::Running))
     );
 }
@@ -301,7 +301,7 @@ fn a_resize_between_restore_and_adoption_applies_to_the_run() {
         f.advance(Millis::secs(2));
         assert_eq!(f.phase(gang), Some(Phase::Running), "{size}: {}", f.why(gang));
         assert_eq!(
-            (f.used(), f.free_in("eu"), f.world.state.workloads()[&gang].attempts()),
+            (f.used(), f.free_in("eu"), f.world.state().workloads()[&gang].attempts()),
             (i64::from(size), i64::from(4 - size), 1),
             "{size}"
         );

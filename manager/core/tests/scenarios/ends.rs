@@ -70,12 +70,12 @@ fn a_job_that_ended_unseen_in_no_attempt_never_ran() {
     f.hold_stops = true;
     f.stop(uid);
     f.settle();
-    let attempt = &f.world.state.workloads()[&uid].history()[0];
+    let attempt = &f.world.state().workloads()[&uid].history()[0];
     assert!(!attempt.ran(), "its pods never started");
     f.hold_starts = false;
     let other = f.submit("other", 1);
     f.settle();
-    assert!(f.world.state.workloads()[&other].history()[0].ran());
+    assert!(f.world.state().workloads()[&other].history()[0].ran());
 }
 
 #[test]

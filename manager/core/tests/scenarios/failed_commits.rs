@@ -6,7 +6,7 @@ use meridian_manager_core::live::counts::Count;
 impl Fleet {
     /// A commit fails: the world is restored from durable state, and the process keeps leading.
     fn fail_commit(&mut self, durable: &[u8], id: u64) {
-        let mut world = World::restore(durable, self.world.config.clone()).unwrap();
+        let mut world = World::restore(durable, self.world.config().clone()).unwrap();
         world.go_on_from(&self.world);
         world.lead(start(id, self.now, None, false), &self.bodies);
         world.committed(Mono(self.now));
@@ -49,7 +49,7 @@ fn a_lapse_that_was_not_committed_is_repeated_at_once() {
     f.now += 9_500;
     f.world.committed(Mono(f.now));
     f.world.apply(now(f.now), Input::Turn, &f.bodies);
-    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
+    assert_eq!(f.world.live().counts().of(Count::Lapses), 1);
     f.fail_commit(&durable, 100);
     assert_eq!(f.phase(uid), Some(Phase::Running), "the lapse wasn't committed");
     f.world.apply(now(f.now), Input::Turn, &f.bodies);

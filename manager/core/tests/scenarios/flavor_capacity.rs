@@ -106,7 +106,7 @@ fn flavors_with_contradicting_labels_are_not_assigned_together() {
         json!({"requests": {GPU: 1, "cpu": 1}, "limits": {GPU: 1}});
     let Reply::Written(written) = f.apply(vec![one]) else { panic!("not submitted") };
     f.settle();
-    let assigned: Vec<&str> = f.world.state.workloads()[&written[0].uid]
+    let assigned: Vec<&str> = f.world.state().workloads()[&written[0].uid]
         .flavors()
         .names()
         .into_iter()

@@ -45,11 +45,11 @@ fn varied_state() -> World {
     f.disconnected = ["eu", "us", "asia"].map(ClusterName::new).into();
     f.submit("offered", 3);
     f.submit("waits", 90);
-    let phases: BTreeSet<Phase> = f.world.state.workloads().values().map(|w| w.phase()).collect();
+    let phases: BTreeSet<Phase> = f.world.state().workloads().values().map(|w| w.phase()).collect();
     assert!(
         phases.len() >= 5
-            && f.world.state.orphans().len() == 1
-            && !f.world.state.tokens().is_empty()
+            && f.world.state().orphans().len() == 1
+            && !f.world.state().tokens().is_empty()
             && f.phase(gang).is_some(),
         "{phases:?}"
     );

@@ -40,7 +40,7 @@ fn a_stopped_indexed_job_runs_only_the_rest_again() {
     f.complete(uid, "0-1,3-4");
     f.stop(uid);
     f.settle();
-    assert_eq!(f.world.state.workloads()[&uid].completed().to_string(), "0,1,3,4");
+    assert_eq!(f.world.state().workloads()[&uid].completed().to_string(), "0,1,3,4");
     // The rest needs two pods, so two others find room.
     let other = f.submit("other", 2);
     f.settle();
@@ -169,7 +169,7 @@ fn the_rest_of_an_elastic_job_is_adopted_as_it_is() {
     f.settle();
     // The run tells of the scale-up, and the backup knows only the smaller size.
     assert_eq!((f.phase(uid), f.used()), (Some(Phase::Running), 2), "{:#}", f.why(uid));
-    assert_eq!(f.world.state.workloads()[&uid].attempts(), 2);
+    assert_eq!(f.world.state().workloads()[&uid].attempts(), 2);
 }
 
 #[test]
@@ -243,5 +243,5 @@ fn reports_beyond_the_jobs_completions_dont_count() {
     f.settle();
     f.complete(uid, "1,7-4000000000");
     f.settle();
-    assert_eq!(f.world.state.workloads()[&uid].completed().to_string(), "1");
+    assert_eq!(f.world.state().workloads()[&uid].completed().to_string(), "1");
 }

@@ -55,7 +55,7 @@ fn a_waiting_job_moves_to_another_queue_and_keeps_its_age() {
     f.end(full, EndResult::Succeeded);
     f.settle();
     assert_eq!((f.phase(moved), f.phase(younger)), (Some(Phase::Running), Some(Phase::Pending)));
-    assert_eq!(f.world.queues.charged_to(moved).map(|queue| &**queue), Some("cq"));
+    assert_eq!(f.world.queues().charged_to(moved).map(|queue| &**queue), Some("cq"));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_running_gang_with_other_counts_is_stopped_and_queued_again() {
     assert_eq!((f.phase(gang), f.used(), f.free_in("eu")), (Some(Phase::Running), 3, 1));
     assert_eq!(f.starts.len(), 2);
     assert_eq!(f.evicted_by(), [EvictionCause::JobChanged]);
-    assert_eq!(f.world.state.workloads()[&gang].resized(), None);
+    assert_eq!(f.world.state().workloads()[&gang].resized(), None);
 }
 
 #[test]

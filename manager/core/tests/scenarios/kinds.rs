@@ -67,7 +67,7 @@ fn add_queue(f: &mut Fleet) {
 
 /// What the queue has reserved, by flavor and resource.
 fn reserved(f: &Fleet) -> Vec<(String, String, i64)> {
-    let usage = f.world.queues.usage("both").cloned().unwrap_or_default();
+    let usage = f.world.queues().usage("both").cloned().unwrap_or_default();
     usage.into_iter().map(|((flavor, resource), amount)| (flavor.to_string(), resource, amount)).collect()
 }
 

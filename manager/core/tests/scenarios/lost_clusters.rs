@@ -17,7 +17,7 @@ fn a_disconnected_cluster_keeps_its_gang_until_the_lease_lapses() {
     f.advance(Millis(7_000));
     let second = f.cluster_of(uid).expect("it runs in another cluster");
     assert_ne!(second, home.as_str());
-    assert_eq!(f.world.state.workloads()[&uid].attempts(), 2);
+    assert_eq!(f.world.state().workloads()[&uid].attempts(), 2);
     f.disconnected.clear();
     f.advance(Millis(3_000));
     assert_eq!(f.cluster_of(uid), Some(second), "the first cluster's return changes nothing");
@@ -31,8 +31,8 @@ fn renewals_keep_a_gang_running_for_several_terms() {
     let home = f.cluster_of(uid);
     f.advance(Millis(60_000));
     assert_eq!(f.cluster_of(uid), home);
-    assert_eq!(f.world.state.workloads()[&uid].attempts(), 1);
-    assert!(f.world.live.counts().of(Count::Renewals) > 10);
+    assert_eq!(f.world.state().workloads()[&uid].attempts(), 1);
+    assert!(f.world.live().counts().of(Count::Renewals) > 10);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_new_ledger_frees_no_capacity_until_the_old_leases_lapse() {
     f.running.retain(|(c, _)| c.as_str() != home);
     f.advance(Millis(4_000));
     assert_eq!(f.phase(uid), Some(Phase::Running));
-    assert_eq!(f.world.state.workloads()[&uid].attempts(), 2);
+    assert_eq!(f.world.state().workloads()[&uid].attempts(), 2);
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn a_run_of_a_replaced_ledger_is_reported_as_lost_at_once() {
     let why = f.why(uid);
     let summary = why["summary"].as_str().unwrap();
     assert!(summary.starts_with("lost in cluster `eu`: its agent lost its store"), "{summary}");
-    let leg = f.world.state.workloads()[&uid].right().unwrap().1;
-    let until = leg.replaced_ledger.unwrap().until.unwrap();
-    let lapses = f.world.live.leases().get(leg.fence.unwrap()).unwrap().deadline();
+    let leg = f.world.state().workloads()[&uid].right().unwrap().1;
+    let until = leg.replaced_ledger().unwrap().until.unwrap();
+    let lapses = f.world.live().leases().get(leg.fence().unwrap()).unwrap().deadline();
     assert_eq!(
         until.since(now(f.now).wall),
         lapses.since(Mono(f.now)),
@@ -76,7 +76,8 @@ fn a_run_of_a_replaced_ledger_is_reported_as_lost_at_once() {
     // A restarted manager counts the lease in full again, and tells the new time.
     f.advance(Millis(1_000));
     f.restart(2, RECOVERY);
-    let later = f.world.state.workloads()[&uid].right().unwrap().1.replaced_ledger.unwrap().until.unwrap();
+    let later =
+        f.world.state().workloads()[&uid].right().unwrap().1.replaced_ledger().unwrap().until.unwrap();
     assert!(later > until);
     // The old gang ended with its store; once its lease has lapsed, the workload starts again.
     f.running.clear();
@@ -100,7 +101,7 @@ fn a_lost_run_with_mode_wait_names_the_ledger_to_declare_lost() {
     f.running.clear();
     f.advance(Millis(3 * TERM.0));
     assert_eq!(f.job_status("job")["meridian"]["state"], "ClusterLost");
-    let ledger = f.world.state.workloads()[&uid].right().unwrap().1.ledger;
+    let ledger = f.world.state().workloads()[&uid].right().unwrap().1.ledger();
     let remedy = format!("meridian cluster declare-lost eu --ledger {ledger} --confirm eu");
     assert!(f.why(uid)["wouldHelp"].as_str().unwrap().contains(&remedy), "{:#}", f.why(uid));
     let action = Operator::DeclareLost { cluster: "eu".into(), ledger: Some(ledger) };
@@ -158,10 +159,10 @@ fn a_manager_without_its_claim_calls_no_lease_lapsed() {
     // No commit succeeds any more: another manager may lead, and renew the lease.
     f.now += 3 * TERM.0;
     f.input(Input::Turn);
-    assert_eq!((f.phase(uid), f.world.live.counts().of(Count::Lapses)), (Some(Phase::Running), 0));
+    assert_eq!((f.phase(uid), f.world.live().counts().of(Count::Lapses)), (Some(Phase::Running), 0));
     f.world.committed(Mono(f.now));
     f.input(Input::Turn);
-    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
+    assert_eq!(f.world.live().counts().of(Count::Lapses), 1);
 }
 
 /// An agent in the manager's process can't end a gang while the manager is down, so no lease may end it
@@ -169,7 +170,7 @@ fn a_manager_without_its_claim_calls_no_lease_lapsed() {
 #[test]
 fn jobs_of_a_manager_that_hosts_agents_wait_for_their_cluster_unless_guards_end_them() {
     let mut f = Fleet::without_agents(&[]);
-    f.world.config.hosts_agents = true;
+    f.world.config_mut().hosts_agents = true;
     let guarded = json!({"applies": {"queues": ["guarded"]}, "onClusterLoss": {"requires": "Guarded"}});
     f.apply(vec![
         cluster_queue("guarded", 100, &json!({})),
@@ -178,7 +179,7 @@ fn jobs_of_a_manager_that_hosts_agents_wait_for_their_cluster_unless_guards_end_
     ]);
     let plain = f.submit("plain", 3);
     let safe = f.submit_to("safe", "safe", 3, None);
-    let mode = |f: &Fleet, uid| f.world.state.workloads()[&uid].on_loss();
+    let mode = |f: &Fleet, uid| f.world.state().workloads()[&uid].on_loss();
     assert_eq!((mode(&f, plain), mode(&f, safe)), (OnLoss::Wait, OnLoss::Fence));
 }
 
@@ -204,10 +205,10 @@ fn inventories_that_close_the_recovery_of_a_copy_start_leases_anew() {
     f.exchange();
     f.disconnected.push(eu.clone());
     ask(&mut f);
-    assert!(f.world.state.recovery().is_none(), "its inventory has arrived");
+    assert!(f.world.state().recovery().is_none(), "its inventory has arrived");
     // Until then a manager with the original may have renewed the lease.
     f.advance(Millis(TERM.0 - 500));
-    assert_eq!(f.world.live.counts().of(Count::Lapses), 0);
+    assert_eq!(f.world.live().counts().of(Count::Lapses), 0);
     f.advance(Millis(3_000));
-    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
+    assert_eq!(f.world.live().counts().of(Count::Lapses), 1);
 }

@@ -37,7 +37,7 @@ fn a_lost_job_that_the_management_cluster_lists_first_adopts_its_run() {
     f.confirm_rules();
     f.settle();
     f.settle();
-    assert_eq!((f.cluster_of(UID), f.world.state.orphans().len()), (home, 0));
+    assert_eq!((f.cluster_of(UID), f.world.state().orphans().len()), (home, 0));
     assert_eq!(f.phase(UID), Some(Phase::Running));
 }
 
@@ -48,10 +48,10 @@ fn an_orphan_that_the_management_cluster_has_is_adopted_once_recovery_is_over() 
     f.confirm_rules();
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans().len(), 1);
+    assert_eq!(f.world.state().orphans().len(), 1);
     assert!(matches!(f.submit_managed(UID, true), Reply::Written(_)));
     f.settle();
-    assert_eq!((f.cluster_of(UID), f.world.state.orphans().len()), (home, 0));
+    assert_eq!((f.cluster_of(UID), f.world.state().orphans().len()), (home, 0));
     assert_eq!(f.phase(UID), Some(Phase::Running));
 }
 
@@ -136,7 +136,7 @@ impl Fleet {
     }
 
     fn is_eu_cordoned(&self) -> bool {
-        self.world.state.catalog().cluster(&"eu".into()).unwrap().cordoned
+        self.world.state().catalog().cluster(&"eu".into()).unwrap().cordoned
     }
 }
 
@@ -164,9 +164,9 @@ fn an_operators_cordon_survives_what_the_controllers_send_and_takes_no_ownership
     let change =
         Change::Put { object: object(elsewhere), scope: None, uid: Uid(9), mode: PutMode::Replace(None) };
     assert_refused(f.write(vec![change]), "management cluster");
-    let before = f.world.state.last();
+    let before = f.world.state().last();
     f.send_cluster(&plain);
-    assert_eq!(f.world.state.last(), before, "nothing changes when the same object is sent again");
+    assert_eq!(f.world.state().last(), before, "nothing changes when the same object is sent again");
     assert!(matches!(f.operate_on_eu(Operator::Uncordon), Reply::Done(_)));
     assert!(!f.is_eu_cordoned());
     f.send_cluster(&plain);

@@ -19,8 +19,8 @@ fn orphaned(term: &str) -> (Fleet, Uid, Fence, ClusterName) {
     f.confirm_rules();
     f.settle();
     f.settle();
-    let (uid, fence) = *f.world.state.orphans().keys().next().unwrap();
-    assert_eq!((uid, f.world.state.recovery().is_some()), (lost, false));
+    let (uid, fence) = *f.world.state().orphans().keys().next().unwrap();
+    assert_eq!((uid, f.world.state().recovery().is_some()), (lost, false));
     (f, uid, fence, home)
 }
 
@@ -72,7 +72,7 @@ fn a_stopped_orphan_ends_once_its_agent_is_back() {
     f.disconnected.clear();
     f.settle();
     f.settle();
-    assert_eq!((f.cluster_of(uid), f.world.state.orphans().len()), (None, 0));
+    assert_eq!((f.cluster_of(uid), f.world.state().orphans().len()), (None, 0));
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -96,7 +96,7 @@ fn orphans_of_a_ledger_declared_lost_are_forgotten() {
     f.running.clear();
     assert!(matches!(f.submit_again(uid), Reply::Rejected(_)));
     f.operate(Operator::DeclareLost { cluster: home, ledger: None });
-    assert!(f.world.state.orphans().is_empty());
+    assert!(f.world.state().orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -109,7 +109,7 @@ fn orphans_of_a_deleted_ledger_are_forgotten_after_their_leases() {
     assert!(matches!(f.submit_again(uid), Reply::Rejected(_)), "the orphan may run until its lease ends");
     f.advance(Millis::secs(32));
     f.running.clear();
-    assert!(f.world.state.orphans().is_empty());
+    assert!(f.world.state().orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -123,10 +123,10 @@ fn a_manager_without_its_claim_forgets_no_orphan() {
         f.now += 3 * TERM.0;
         f.input(Input::Turn);
     }
-    assert_eq!(f.world.state.orphans().len(), 1);
+    assert_eq!(f.world.state().orphans().len(), 1);
     // From the next commit on the lease counts in full.
     f.advance(Millis(TERM.0 - 1_000));
-    assert_eq!(f.world.state.orphans().len(), 1);
+    assert_eq!(f.world.state().orphans().len(), 1);
     f.advance(Millis::secs(32));
     f.running.clear();
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
@@ -141,12 +141,12 @@ fn no_orphan_is_forgotten_while_another_copy_of_the_journal_may_lead() {
     f.disconnected = f.agents.keys().filter(|name| **name != home).take(1).cloned().collect();
     f.lead_from_backup(&copy);
     f.advance(Millis(6 * TERM.0));
-    assert!(f.world.state.recovery().is_some());
-    assert_eq!(f.world.state.orphans().len(), 1, "a manager with the original may renew its lease");
+    assert!(f.world.state().recovery().is_some());
+    assert_eq!(f.world.state().orphans().len(), 1, "a manager with the original may renew its lease");
     f.operate(Operator::ConfirmRecovery);
     f.advance(Millis(TERM.0 + 32_000));
     f.running.clear();
-    assert!(f.world.state.orphans().is_empty());
+    assert!(f.world.state().orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
 }
 
@@ -169,5 +169,5 @@ fn a_run_that_ended_after_the_inventory_was_composed_is_no_orphan() {
     }]);
     assert_eq!(f.phase(uid), None);
     f.input(Input::Sync { cluster: eu, request: Box::new(late), may_park: false });
-    assert!(f.world.state.orphans().is_empty());
+    assert!(f.world.state().orphans().is_empty());
 }

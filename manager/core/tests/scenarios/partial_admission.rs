@@ -12,7 +12,7 @@ impl Fleet {
     }
 
     fn counts(&self, uid: Uid) -> Option<Vec<u32>> {
-        self.world.state.workloads()[&uid].counts().cloned()
+        self.world.state().workloads()[&uid].counts().cloned()
     }
 
     pub(super) fn job_status(&self, name: &str) -> Value {

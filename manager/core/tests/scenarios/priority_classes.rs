@@ -14,7 +14,7 @@ fn manifest(name: &str, pods: u32, class: Option<&str>, annotations: &Value) -> 
 }
 
 pub(super) fn priority(f: &Fleet, uid: Uid) -> i64 {
-    f.world.state.workloads()[&uid].priority()
+    f.world.state().workloads()[&uid].priority()
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn an_elastic_job_can_change_size_and_priority_class_in_one_write() {
     f.settle();
     f.settle();
     assert_eq!((priority(&f, uid), f.phase(uid)), (100, Some(Phase::Running)));
-    assert_eq!(f.world.queues.usage("cq").unwrap()[&(Arc::from("any"), GPU.to_owned())], 3);
+    assert_eq!(f.world.queues().usage("cq").unwrap()[&(Arc::from("any"), GPU.to_owned())], 3);
 }
 
 #[test]

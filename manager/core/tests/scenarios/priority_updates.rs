@@ -51,9 +51,9 @@ fn priorities_are_sent_only_to_agents_that_support_them() {
     f.apply(vec![class(7)]);
     f.put(named("gang", "vip"));
     f.settle();
-    f.world.live.cluster_mut(&ClusterName::new("eu")).unwrap().set_features(Features::default());
+    f.world.live_mut().cluster_mut(&ClusterName::new("eu")).unwrap().set_features(Features::default());
     f.apply(vec![class(8)]);
-    assert!(f.world.live.clusters()[&ClusterName::new("eu")].outbox().quiet());
+    assert!(f.world.live().clusters()[&ClusterName::new("eu")].outbox().quiet());
     f.restart(2, RECOVERY);
     f.settle();
     f.settle();
@@ -90,7 +90,7 @@ fn a_wrong_priority_that_is_reported_repeatedly_is_corrected_once() {
     let eu = ClusterName::new("eu");
     let report = |f: &mut Fleet, priority: i64| {
         let mut request = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let (offer, leg) = f.world.state.workloads()[&gang]
+        let (offer, leg) = f.world.state().workloads()[&gang]
             .legs()
             .iter()
             .next()
@@ -98,7 +98,7 @@ fn a_wrong_priority_that_is_reported_repeatedly_is_corrected_once() {
             .unwrap();
         let run = meridian_shared::protocol::Run {
             uid: gang,
-            fence: leg.fence.unwrap(),
+            fence: leg.fence().unwrap(),
             offer,
             attempt: 1,
             running: true,
@@ -114,7 +114,7 @@ fn a_wrong_priority_that_is_reported_repeatedly_is_corrected_once() {
             priority: Some(priority),
         };
         request.inventory = Some(Inventory {
-            for_leadership: Some(f.world.state.leadership()),
+            for_leadership: Some(f.world.state().leadership()),
             runs: vec![run],
             ..Inventory::default()
         });
@@ -125,7 +125,7 @@ fn a_wrong_priority_that_is_reported_repeatedly_is_corrected_once() {
         f.apply(vec![local_queue(&format!("other-{other}"), "cq")]);
         report(&mut f, -5);
     }
-    let queued = f.world.live.clusters()[&eu].outbox().waiting();
+    let queued = f.world.live().clusters()[&eu].outbox().waiting();
     assert!(queued <= 2, "{queued} commands");
     assert_eq!(f.phase(gang), Some(Phase::Running));
 }

@@ -43,8 +43,8 @@ fn reclaim_preempts_whole_gangs_and_no_more_than_needed() {
     let stopping: Vec<&Uid> = gangs.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).collect();
     assert_eq!(stopping.len(), 1, "one gang of two is enough");
     let victim = *stopping[0];
-    assert_eq!(f.world.state.workloads()[&victim].stopping(), Some(StopReason::Evicted));
-    let preempted = f.world.state.workloads()[&victim].preempted().expect("the preemption is recorded");
+    assert_eq!(f.world.state().workloads()[&victim].stopping(), Some(StopReason::Evicted));
+    let preempted = f.world.state().workloads()[&victim].preempted().expect("the preemption is recorded");
     assert_eq!((preempted.by, preempted.reason.as_str()), (owner, "InCohortReclamation"));
     assert_eq!(f.phase(owner), Some(Phase::Pending));
     assert!(f.world.over_quota().is_empty());
@@ -69,7 +69,7 @@ fn a_raised_priority_preempts_within_the_queue() {
     priority_classes(&mut f, 50);
     f.settle();
     assert_eq!(f.phases(&[first, second]), [Some(Phase::Pending), Some(Phase::Running)]);
-    assert_eq!(f.world.state.workloads()[&second].priority(), 50);
+    assert_eq!(f.world.state().workloads()[&second].priority(), 50);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_victim_doesnt_preempt_its_preemptor() {
         f.phases(&[owner, other, high]),
         [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]
     );
-    assert_eq!(f.world.state.workloads()[&owner].attempts(), 1);
+    assert_eq!(f.world.state().workloads()[&owner].attempts(), 1);
     f.end(high, EndResult::Succeeded);
     assert_eq!(f.phase(owner), Some(Phase::Running));
 }
@@ -173,12 +173,12 @@ fn the_preemption_history_survives_a_restart() {
     assert_eq!(f.phases(&[victim, preemptor]), [Some(Phase::Pending), Some(Phase::Running)]);
     let history = |f: &Fleet| {
         let of = |victim: &Uid| {
-            f.world.state.preemption_history()[victim]
+            f.world.state().preemption_history()[victim]
                 .iter()
                 .map(|other| (other.by, other.times))
                 .collect::<Vec<_>>()
         };
-        f.world.state.preemption_history().keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
+        f.world.state().preemption_history().keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
     };
     assert_eq!(history(&f), [(victim, vec![(preemptor, 1)])]);
     f.restart(2, None);
@@ -215,7 +215,7 @@ fn a_victim_may_preempt_its_preemptor_after_a_quota_change() {
 #[test]
 fn fair_sharing_gives_both_queues_the_same_share() {
     let mut f = Fleet::regions();
-    f.world.config.fair_sharing = Some(FairSharing::default());
+    f.world.config_mut().fair_sharing = Some(FairSharing::default());
     teams(&mut f, [0, 0], &json!({"reclaimWithinCohort": "Any"}));
     f.apply(vec![kueue_object("Cohort", "all", json!({"resourceGroups": gpu_quota(8)}))]);
     let of_a: Vec<Uid> = (0..8).map(|i| f.submit_to("a", &format!("a-{i}"), 1, None)).collect();
@@ -228,9 +228,9 @@ fn fair_sharing_gives_both_queues_the_same_share() {
         f.settle();
     }
     let running = |queue: &str| {
-        let workloads = f.world.state.workloads().values();
+        let workloads = f.world.state().workloads().values();
         workloads
-            .filter(|w| w.phase() == Phase::Running && &*f.world.queues.class(w.class()).queue == queue)
+            .filter(|w| w.phase() == Phase::Running && &*f.world.queues().class(w.class()).queue == queue)
             .count()
     };
     assert_eq!((running("a"), running("b")), (4, 4));
@@ -295,7 +295,7 @@ fn a_charge_stays_in_its_cluster_queue_when_the_local_queue_moves() {
     let uid = f.submit_to("a", "moves", 3, None);
     f.settle();
     f.apply(vec![local_queue("a", "team-b")]);
-    let charged = |f: &Fleet| f.world.queues.charged_to(uid).map(ToString::to_string);
+    let charged = |f: &Fleet| f.world.queues().charged_to(uid).map(ToString::to_string);
     assert_eq!(charged(&f).as_deref(), Some("team-a"));
     f.restart(2, RECOVERY);
     assert_eq!(charged(&f).as_deref(), Some("team-a"));

@@ -25,11 +25,11 @@ impl Fleet {
     }
 
     fn charged(&self) -> i64 {
-        self.world.queues.usage("cq").into_iter().flat_map(|usage| usage.values()).sum()
+        self.world.queues().usage("cq").into_iter().flat_map(|usage| usage.values()).sum()
     }
 
     fn reclaimable(&self, uid: Uid) -> Value {
-        let w = &self.world.state.workloads()[&uid];
+        let w = &self.world.state().workloads()[&uid];
         let key = Key::namespaced(Kind::Workload, w.namespace(), &w.object_name());
         let object = self.object_at(&key).unwrap();
         object["status"]["reclaimablePods"].clone()
@@ -48,16 +48,16 @@ fn pod_failures_of_a_lost_attempt_still_count_in_the_next() {
     let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(event));
     f.perform(&name, out.into_effects());
     f.settle();
-    assert_eq!(f.world.state.workloads()[&uid].pod_failures(), 2);
+    assert_eq!(f.world.state().workloads()[&uid].pod_failures(), 2);
     assert!(f.why(uid)["summary"].as_str().unwrap().contains("2 pod failures so far"), "{:#}", f.why(uid));
     // The cluster is lost, but not what it reported.
     f.disconnected.push(name.clone());
     f.running.retain(|(_, u)| *u != uid);
     f.advance(Millis::secs(30));
-    let leg = f.world.state.workloads()[&uid].legs().values().last().unwrap().clone();
-    assert!(leg.cluster != name && f.phase(uid) == Some(Phase::Running));
-    let counted = f.agents[&leg.cluster].runs().count();
-    assert_eq!((counted, f.world.state.workloads()[&uid].pod_failures()), (1, 2));
+    let leg = f.world.state().workloads()[&uid].legs().values().last().unwrap().clone();
+    assert!(*leg.cluster() != name && f.phase(uid) == Some(Phase::Running));
+    let counted = f.agents[leg.cluster()].runs().count();
+    assert_eq!((counted, f.world.state().workloads()[&uid].pod_failures()), (1, 2));
     f.end(uid, EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "x".into() });
     let key = Key::namespaced(Kind::Job, "default", "job");
     assert_eq!(f.object_at(&key).unwrap()["status"]["failed"], json!(2));
@@ -80,11 +80,11 @@ fn quota_and_capacity_of_succeeded_pods_are_reused_at_once() {
         "{:#}",
         f.why(gang)
     );
-    assert_eq!(f.world.live.counts().of(Count::Reclaimed), 2);
+    assert_eq!(f.world.live().counts().of(Count::Reclaimed), 2);
     // A repeated or lower report changes nothing.
     f.succeed(gang, 2);
     f.succeed(gang, 1);
-    assert_eq!((f.world.live.counts().of(Count::Reclaimed), f.charged()), (2, 4));
+    assert_eq!((f.world.live().counts().of(Count::Reclaimed), f.charged()), (2, 4));
     f.end(gang, EndResult::Succeeded);
     assert_eq!((f.phase(gang), f.charged()), (Some(Phase::Finished), 2));
     f.end(next, EndResult::Succeeded);
@@ -160,7 +160,7 @@ fn an_adopted_run_is_charged_for_its_remaining_pods() {
     f.settle();
     f.settle();
     assert_eq!(
-        (f.world.live.counts().of(Count::Adoptions), f.phase(gang), f.charged()),
+        (f.world.live().counts().of(Count::Adoptions), f.phase(gang), f.charged()),
         (1, Some(Phase::Running), 1)
     );
 }

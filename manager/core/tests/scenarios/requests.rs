@@ -49,13 +49,13 @@ fn limit_range_defaults_and_runtime_overhead_count_as_requests() {
     let Reply::Rejected(why) = f.apply(vec![cheaper]) else { panic!("accepted") };
     assert!(why[0].message.contains("`overhead` isn't that of runtime class"), "{why:?}");
     let boxed = f.create(boxed);
-    let class = f.world.queues.class(f.world.state.workloads()[&boxed].class()).clone();
+    let class = f.world.queues().class(f.world.state().workloads()[&boxed].class()).clone();
     assert_eq!(
         class.gang.pod_sets[0].per_pod,
         Amounts::from([("cpu".into(), 750), (GPU.into(), 1), ("example.com/license".into(), 1)])
     );
     let second = f.submit("second", 1);
-    let class = f.world.queues.class(f.world.state.workloads()[&second].class()).clone();
+    let class = f.world.queues().class(f.world.state().workloads()[&second].class()).clone();
     assert_eq!(class.gang.pod_sets[0].per_pod["cpu"], 500, "the default request counts");
     let mut greedy = job("default", "greedy", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
     greedy["spec"]["template"]["spec"]["containers"][0]["resources"] =
@@ -70,7 +70,7 @@ fn limit_range_defaults_and_runtime_overhead_count_as_requests() {
 #[test]
 fn resource_transformations_apply_to_quota() {
     let mut f = Fleet::new(EU);
-    f.world.config.resources = std::sync::Arc::new(
+    f.world.config_mut().resources = std::sync::Arc::new(
         meridian_objects::ResourceRules::from_json(&json!({
             "excludeResourcePrefixes": ["net.example/"],
             "transformations": [{"input": GPU, "strategy": "Replace", "outputs": {"credits": "10"}}],
@@ -125,7 +125,7 @@ fn a_write_that_names_an_object_twice_is_refused() {
         let Reply::Rejected(why) = f.write(changes) else { panic!("accepted") };
         assert!(why[0].index == 1 && why[0].message.ends_with("appears twice in one request"), "{why:?}");
     }
-    assert!(f.world.state.workloads().contains_key(&uid), "no part of the write was applied");
+    assert!(f.world.state().workloads().contains_key(&uid), "no part of the write was applied");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn pods_count_in_a_queue_with_a_quota_for_pods() {
     let (four, more) = (f.submit_to("few", "four", 4, None), f.submit_to("few", "more", 2, None));
     f.settle();
     assert_eq!(f.phases(&[four, more]), [Some(Phase::Running), Some(Phase::Pending)]);
-    assert_eq!(f.world.queues.usage("few").unwrap()[&(Arc::from("any"), "pods".to_owned())], 4);
+    assert_eq!(f.world.queues().usage("few").unwrap()[&(Arc::from("any"), "pods".to_owned())], 4);
     f.restart(2, RECOVERY);
     f.settle();
     f.settle();
@@ -165,7 +165,7 @@ fn a_new_limit_range_doesnt_change_submitted_workloads() {
     };
     f.apply(vec![range(json!({}), 3), priority_class("hi", 10), priority_class("top", 20)]);
     let per_pod = |f: &Fleet, uid: Uid| {
-        f.world.queues.class(f.world.state.workloads()[&uid].class()).gang.pod_sets[0].per_pod["cpu"]
+        f.world.queues().class(f.world.state().workloads()[&uid].class()).gang.pod_sets[0].per_pod["cpu"]
     };
     let manifest = |pods: u32, class: &str| {
         let mut job = super::elastic::elastic("early", pods);
@@ -191,17 +191,17 @@ fn a_new_limit_range_doesnt_change_submitted_workloads() {
 #[test]
 fn a_policy_without_times_leaves_those_of_the_manager() {
     let mut f = Fleet::new(EU);
-    f.world.config.term = Millis::mins(4 * 60);
+    f.world.config_mut().term = Millis::mins(4 * 60);
     f.apply(vec![meridian_object(
         "DispatchPolicy",
         "wait",
         json!({"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Wait"}}),
     )]);
     let uid = f.submit("job", 3);
-    assert_eq!(f.world.state.workloads()[&uid].term(), Millis::mins(4 * 60));
+    assert_eq!(f.world.state().workloads()[&uid].term(), Millis::mins(4 * 60));
     f.settle();
-    let (_, leg) = f.world.state.workloads()[&uid].right().unwrap();
-    let lease = f.world.live.leases().get(leg.fence.unwrap()).unwrap();
+    let (_, leg) = f.world.state().workloads()[&uid].right().unwrap();
+    let lease = f.world.live().leases().get(leg.fence().unwrap()).unwrap();
     assert_eq!(lease.term(), Millis::mins(4 * 60));
     // The scenarios' manager has a start timeout of 30 s.
     assert!(lease.start_by() <= Mono(f.now) + Millis::secs(30));

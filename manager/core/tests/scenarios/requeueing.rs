@@ -78,7 +78,7 @@ fn a_workload_starts_once_its_cluster_reconnects() {
 #[test]
 fn heads_over_the_limit_of_a_turn_are_evaluated_in_the_next() {
     let mut f = Fleet::new(EU);
-    f.world.config.heads_max = 1;
+    f.world.config_mut().heads_max = 1;
     let jobs = (0..4).map(|i| Change::Put {
         object: object(job(
             "default",
@@ -92,7 +92,7 @@ fn heads_over_the_limit_of_a_turn_are_evaluated_in_the_next() {
         mode: PutMode::Create,
     });
     f.write(jobs.collect());
-    let reserved = |f: &Fleet| f.world.state.workloads().values().filter(|w| w.phase().charged()).count();
+    let reserved = |f: &Fleet| f.world.state().workloads().values().filter(|w| w.phase().charged()).count();
     assert_eq!(reserved(&f), 1);
     for decided in 2..=4 {
         assert!(f.world.undecided());
@@ -107,13 +107,13 @@ fn heads_over_the_limit_of_a_turn_are_evaluated_in_the_next() {
     }
     f.input(Input::Turn);
     assert!(!f.world.undecided());
-    assert_eq!(f.world.live.counts().of(Count::CutShort), 4);
+    assert_eq!(f.world.live().counts().of(Count::CutShort), 4);
 }
 
 #[test]
 fn repeated_requeueing_doesnt_starve_heads_at_the_end() {
     let mut f = Fleet::new(EU);
-    f.world.config.heads_max = 1;
+    f.world.config_mut().heads_max = 1;
     // Ten workloads of different classes that fit in no cluster, before the one that fits.
     let pods = (0..10).map(|i| (format!("large-{i}"), 10 + i)).chain([("small".to_owned(), 1)]);
     let jobs = pods.enumerate().map(|(i, (name, pods))| Change::Put {

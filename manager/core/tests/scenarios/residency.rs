@@ -92,7 +92,7 @@ fn unreported_hold() -> (Fleet, Uid, ClusterName) {
     let uid = f.submit("job", 2);
     f.exchange();
     let holder =
-        f.world.state.workloads()[&uid].legs().values().map(|leg| leg.cluster.clone()).next().unwrap();
+        f.world.state().workloads()[&uid].legs().values().map(|leg| leg.cluster().clone()).next().unwrap();
     assert_eq!((f.agents[&holder].held().count(), f.phase(uid)), (1, Some(Phase::Dispatching)));
     (f, uid, holder)
 }
@@ -111,7 +111,7 @@ fn a_hold_in_a_cordoned_or_drained_cluster_is_not_granted() {
     let (mut f, uid, holder) = unreported_hold();
     let mut cluster = f
         .world
-        .state
+        .state()
         .catalog()
         .get(&Key::global(Kind::Cluster, holder.as_str()))
         .unwrap()
@@ -136,7 +136,7 @@ fn a_cluster_removed_from_a_queue_gets_no_grant_and_keeps_its_runs() {
     assert_ne!(home, holder.as_str());
     f.apply(queue_of_clusters(&json!([holder.as_str()])));
     f.settle();
-    assert_eq!((f.cluster_of(uid), f.world.state.workloads()[&uid].attempts()), (Some(home), 1));
+    assert_eq!((f.cluster_of(uid), f.world.state().workloads()[&uid].attempts()), (Some(home), 1));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn an_agent_outside_its_declared_region_gets_no_work() {
 #[test]
 fn a_manager_outside_the_allowed_jurisdictions_refuses_the_job() {
     let mut f = Fleet::regions();
-    f.world.config.jurisdiction = Some(Jurisdiction::new("US"));
+    f.world.config_mut().jurisdiction = Some(Jurisdiction::new("US"));
     f.apply(vec![policy(
         "eu-only",
         json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}),
@@ -180,14 +180,14 @@ fn a_manager_outside_the_allowed_jurisdictions_refuses_the_job() {
     let why = f.residency_refusal("personal", false).unwrap();
     assert!(why.contains("`eu-only`") && why.contains("to be stored in `US`"), "{why}");
     assert!(f.world.uid_of(Kind::Job, "default", "personal").is_none());
-    f.world.config.jurisdiction = Some(Jurisdiction::new("EU"));
+    f.world.config_mut().jurisdiction = Some(Jurisdiction::new("EU"));
     assert_eq!(f.residency_refusal("personal", false), None);
 }
 
 #[test]
 fn a_manager_that_requires_a_policy_refuses_jobs_without_one() {
     let mut f = Fleet::regions();
-    f.world.config.residency_required = true;
+    f.world.config_mut().residency_required = true;
     let why = f.residency_refusal("early", false).unwrap();
     assert!(why.contains("no residency policy matches, and the manager requires one"), "{why}");
     f.apply(vec![policy(

@@ -24,9 +24,9 @@ fn a_restored_journal_adopts_running_gangs() {
     f.settle();
     assert_eq!(f.cluster_of(early), home, "the gang was neither stopped nor moved");
     assert_eq!(f.phase(early), Some(Phase::Running));
-    assert_eq!(f.world.state.orphans().len(), 1);
-    assert_eq!(f.world.state.orphans().keys().next().unwrap().0, unknown);
-    let ours = f.world.state.leadership().epoch;
+    assert_eq!(f.world.state().orphans().len(), 1);
+    assert_eq!(f.world.state().orphans().keys().next().unwrap().0, unknown);
+    let ours = f.world.state().leadership().epoch;
     assert!(f.agents.values().all(|a| a.durable().follows().is_some_and(|l| l.epoch == ours)));
 }
 
@@ -42,7 +42,7 @@ fn an_orphan_is_adopted_only_as_its_own_job() {
     let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans().keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    assert_eq!(f.world.state().orphans().keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
     let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     let mut adopt = |pods: u32| {
         let job = object(job("default", "lost", pods, &labels, ""));
@@ -55,7 +55,7 @@ fn an_orphan_is_adopted_only_as_its_own_job() {
         matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there"))
     );
     assert!(matches!(adopt(3), Reply::Done(_)));
-    assert!(f.world.state.orphans().is_empty());
+    assert!(f.world.state().orphans().is_empty());
     // The orphan is an ordinary workload again: its lease is renewed, and it finishes.
     f.advance(Millis(3 * TERM.0));
     assert_eq!((f.phase(lost), f.cluster_of(lost)), (Some(Phase::Running), home));
@@ -80,11 +80,11 @@ fn a_resubmitted_job_doesnt_run_in_addition_to_its_orphan() {
     assert!(
         matches!(f.write(resubmit()), Reply::Rejected(why) if why[0].message.contains("adopt that run as"))
     );
-    let fence = f.world.state.orphans().keys().next().unwrap().1;
+    let fence = f.world.state().orphans().keys().next().unwrap().1;
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::StopOrphan { uid: lost, fence } });
     f.settle();
     f.settle();
-    assert!(f.world.state.orphans().is_empty());
+    assert!(f.world.state().orphans().is_empty());
     assert!(matches!(f.write(resubmit()), Reply::Written(_)));
 }
 
@@ -102,7 +102,7 @@ fn a_finished_job_doesnt_run_again_after_a_restore() {
     f.end_unreported(done, EndResult::Succeeded);
     f.settle();
     f.settle();
-    let w = &f.world.state.workloads()[&done];
+    let w = &f.world.state().workloads()[&done];
     assert_eq!(
         (w.phase(), w.finished().as_ref().map(|f| f.succeeded), w.history().len()),
         (Phase::Finished, Some(true), 1)
@@ -160,7 +160,7 @@ fn an_orphan_that_starts_late_is_not_stopped_after_adoption() {
     let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans().keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    assert_eq!(f.world.state().orphans().keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
     // Its pods start now, and its agent reports that to a manager that doesn't know the job.
     let name = ClusterName::new(home.clone().unwrap());
     f.agents
@@ -177,7 +177,7 @@ fn an_orphan_that_starts_late_is_not_stopped_after_adoption() {
     assert!(matches!(done, Reply::Done(_)), "{done:?}");
     f.advance(Millis(5 * TERM.0));
     assert_eq!((f.phase(lost), f.cluster_of(lost)), (Some(Phase::Running), home));
-    assert_eq!(f.world.state.workloads()[&lost].attempts(), 1);
+    assert_eq!(f.world.state().workloads()[&lost].attempts(), 1);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_backup_from_before_any_cluster_joined_waits_for_all_clusters() {
     f.confirm_rules();
     // Panics if two clusters run the job.
     f.settle();
-    assert!(f.world.state.recovery().is_some());
+    assert!(f.world.state().recovery().is_some());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn an_agent_cant_end_an_orphan_of_another_cluster() {
     f.confirm_rules();
     f.settle();
     f.settle();
-    assert_eq!(f.world.state.orphans().len(), 1);
+    assert_eq!(f.world.state().orphans().len(), 1);
     let end = End { result: EndResult::Stopped, ..invented_end(lost, 1) };
     let composed = f.agents.get_mut(&hostile).unwrap().compose(now(f.now), Lane::News);
     let request = Box::new(SyncRequest {
@@ -219,7 +219,7 @@ fn an_agent_cant_end_an_orphan_of_another_cluster() {
         ..composed
     });
     f.input(Input::Sync { cluster: hostile, request, may_park: false });
-    assert_eq!(f.world.state.orphans().len(), 1);
+    assert_eq!(f.world.state().orphans().len(), 1);
 }
 
 #[test]
@@ -236,7 +236,10 @@ fn a_restarted_manager_renews_leases_at_once() {
     f.settle();
     f.restart(2, RECOVERY);
     f.advance(Millis(2_000));
-    assert_eq!((f.world.state.recovery().is_some(), f.world.live.counts().of(Count::Renewals)), (false, 1));
+    assert_eq!(
+        (f.world.state().recovery().is_some(), f.world.live().counts().of(Count::Renewals)),
+        (false, 1)
+    );
 }
 
 impl Fleet {
@@ -284,14 +287,14 @@ fn an_unconfirmed_copy_never_calls_an_older_lease_lapsed() {
     let backup = f.world.snapshot();
     let home = f.restore_while_disconnected(uid, &backup);
     f.advance(Millis(5 * TERM.0));
-    let (_, leg) = f.world.state.workloads()[&uid].right().expect("its lease isn't called lapsed");
-    assert_eq!((&leg.cluster, f.world.live.counts().of(Count::Lapses)), (&home, 0));
+    let (_, leg) = f.world.state().workloads()[&uid].right().expect("its lease isn't called lapsed");
+    assert_eq!((leg.cluster(), f.world.live().counts().of(Count::Lapses)), (&home, 0));
     // From the confirmation on this manager is the only one, and the lease counts in full.
     f.confirm_recovery();
     f.advance(Millis(TERM.0 - 500));
-    assert_eq!(f.world.live.counts().of(Count::Lapses), 0);
+    assert_eq!(f.world.live().counts().of(Count::Lapses), 0);
     f.advance(Millis(3_000));
-    assert_eq!(f.world.live.counts().of(Count::Lapses), 1);
+    assert_eq!(f.world.live().counts().of(Count::Lapses), 1);
     assert!(f.runs_elsewhere(uid, &home));
 }
 
@@ -348,7 +351,7 @@ fn confirming_recovery_never_moves_a_workload_with_mode_wait() {
     f.input(Input::Operator { actor: Actor::user("op"), action: lost });
     f.settle();
     assert!(f.runs_elsewhere(uid, &home), "{:#}", f.why(uid));
-    assert!(f.world.state.recovery().is_none());
+    assert!(f.world.state().recovery().is_none());
 }
 
 #[test]
@@ -365,19 +368,21 @@ fn a_cluster_that_only_member_lists_name_can_be_declared_lost() {
     f.lead_from_backup(&backup);
     f.confirm_rules();
     f.settle();
-    assert!(!f.world.state.members().contains_key(&us) && f.world.live.recovery().awaited().contains(&us));
+    assert!(
+        !f.world.state().members().contains_key(&us) && f.world.live().recovery().awaited().contains(&us)
+    );
     f.confirm_recovery();
     f.settle();
-    assert!(f.world.state.recovery().is_some(), "a confirmation doesn't answer for a cluster");
+    assert!(f.world.state().recovery().is_some(), "a confirmation doesn't answer for a cluster");
     let declare = |f: &mut Fleet, cluster: &str| {
         let action = Operator::DeclareLost { cluster: cluster.into(), ledger: None };
         f.input(Input::Operator { actor: Actor::user("op"), action })
     };
     assert!(!matches!(declare(&mut f, "asia"), Reply::Done(_)), "no member list names it");
-    assert!(f.world.state.recovery().is_some());
+    assert!(f.world.state().recovery().is_some());
     let done = declare(&mut f, "us");
     assert!(matches!(&done, Reply::Done(text) if text.contains("doesn't know")), "{done:?}");
-    assert!(f.world.state.recovery().is_none(), "nothing else is awaited");
+    assert!(f.world.state().recovery().is_none(), "nothing else is awaited");
     // What waited for it starts.
     let uid = f.submit("late", 3);
     f.settle();
@@ -397,7 +402,7 @@ fn a_cluster_that_returns_after_the_confirmation_keeps_its_run() {
     f.settle();
     f.settle();
     assert_eq!((f.phase(uid), f.cluster_of(uid)), (Some(Phase::Running), Some(home.to_string())));
-    assert!(f.world.state.recovery().is_none());
+    assert!(f.world.state().recovery().is_none());
 }
 
 impl Fleet {
@@ -431,7 +436,7 @@ impl Fleet {
 fn a_confirmation_answers_for_agents_that_were_started_again() {
     let mut f = Fleet::new(EU);
     f.confirm_after_a_restart_of_the_agent(1_000);
-    assert!(f.world.state.recovery().is_none());
+    assert!(f.world.state().recovery().is_none());
 }
 
 #[test]
@@ -446,7 +451,7 @@ fn a_confirmation_doesnt_answer_for_a_lost_store() {
     let action = Operator::DeclareLost { cluster: "eu".into(), ledger: Some(LedgerId(1_000)) };
     f.input(Input::Operator { actor: Actor::user("op"), action });
     f.settle();
-    assert!(f.world.state.recovery().is_none());
+    assert!(f.world.state().recovery().is_none());
     assert_eq!(f.cluster_of(uid).as_deref(), Some("eu"));
 }
 

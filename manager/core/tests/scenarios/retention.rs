@@ -14,7 +14,7 @@ fn fleet(kept_max: usize) -> Fleet {
         ..NodeSpec::default()
     }];
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
-    f.world.config.finished_kept_max = kept_max;
+    f.world.config_mut().finished_kept_max = kept_max;
     f.quota(5_000);
     f.settle();
     f

@@ -19,7 +19,7 @@ impl Fleet {
     }
 
     fn rules_are_doubted(&self) -> bool {
-        self.world.state.rules_doubted().is_some()
+        self.world.state().rules_doubted().is_some()
     }
 }
 
@@ -63,7 +63,7 @@ fn all_members_together_confirm_rules_that_nobody_saw_change() {
     f.disconnected.clear();
     f.settle();
     f.settle();
-    assert!(!f.rules_are_doubted() && f.world.state.recovery().is_none());
+    assert!(!f.rules_are_doubted() && f.world.state().recovery().is_none());
     let job = f.submit("job", 3);
     f.settle();
     assert!(f.cluster_of(job).is_some());
@@ -114,7 +114,7 @@ fn members_that_report_after_recovery_was_closed_by_time_end_the_doubt() {
     f.disconnected = vec!["eu".into(), "asia".into()];
     let job = f.submit("job", 3);
     f.advance(Millis(3 * TERM.0));
-    assert_eq!((f.cluster_of(job), f.rules_are_doubted(), f.world.state.recovery()), (None, true, None));
+    assert_eq!((f.cluster_of(job), f.rules_are_doubted(), f.world.state().recovery()), (None, true, None));
     f.disconnected = vec!["asia".into()];
     f.advance(Millis(TERM.0));
     assert!(f.rules_are_doubted(), "asia may know newer rules");
@@ -132,7 +132,7 @@ fn a_start_without_the_management_cluster_dispatches_nothing_and_renews_leases()
     let runs = f.submit("runs", 1);
     f.settle();
     let cluster = f.cluster_of(runs).unwrap();
-    f.world.config.rules_unseen = true;
+    f.world.config_mut().rules_unseen = true;
     f.restart(2, None);
     assert!(f.rules_are_doubted());
     let waits = f.submit("waits", 1);
@@ -144,7 +144,7 @@ fn a_start_without_the_management_cluster_dispatches_nothing_and_renews_leases()
     f.confirm_rules();
     f.settle();
     assert!(f.cluster_of(waits).is_some(), "{:#}", f.why(waits));
-    f.world.config.rules_unseen = false;
+    f.world.config_mut().rules_unseen = false;
     f.restart(3, None);
     assert!(!f.rules_are_doubted(), "a start that asked the cluster doubts nothing");
 }

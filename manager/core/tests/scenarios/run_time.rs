@@ -24,7 +24,7 @@ fn only_the_maximum_execution_time_adds_up_over_attempts() {
     f.hold_stops = true;
     f.stop(uid);
     f.settle();
-    let (cluster, fence) = (ClusterName::from("eu"), f.world.state.workloads()[&uid].fence().unwrap());
+    let (cluster, fence) = (ClusterName::from("eu"), f.world.state().workloads()[&uid].fence().unwrap());
     let (result, ran) = (EndResult::Stopped, Millis::secs(25));
     let event = RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran };
     f.agents.get_mut(&cluster).unwrap().apply(now(f.now), AgentInput::Runner(event));
@@ -37,9 +37,9 @@ fn only_the_maximum_execution_time_adds_up_over_attempts() {
     f.resume(uid);
     f.settle();
     f.settle();
-    let workload = &f.world.state.workloads()[&uid];
+    let workload = &f.world.state().workloads()[&uid];
     assert_eq!((workload.phase(), workload.ran()), (Phase::Running, Millis::secs(25)));
-    let gang = &f.world.queues.class(workload.class()).gang;
+    let gang = &f.world.queues().class(workload.class()).gang;
     assert_eq!(gang.run_left(workload.ran()), Some(Millis::secs(40)), "an attempt has its whole time");
     let value = f.rendered_workload(uid);
     assert_eq!(value["spec"]["maximumExecutionTimeSeconds"], 300);

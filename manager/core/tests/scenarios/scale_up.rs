@@ -18,9 +18,11 @@ fn elastic_with_class(name: &str, pods: u32, class: &str) -> Value {
 impl Fleet {
     /// The number of a gang's pods in a cluster, including ended ones.
     fn pods_at(&self, cluster: &str, uid: Uid) -> u64 {
-        let leg =
-            self.world.state.workloads()[&uid].legs().values().find(|leg| leg.cluster.as_str() == cluster);
-        leg.and_then(|leg| leg.placement.as_ref())
+        let leg = self.world.state().workloads()[&uid]
+            .legs()
+            .values()
+            .find(|leg| leg.cluster().as_str() == cluster);
+        leg.and_then(|leg| leg.placement())
             .map_or(0, |placement| placement.pod_sets.iter().map(|set| set.pods()).sum())
     }
 
@@ -122,7 +124,7 @@ fn a_running_gang_scales_up_in_place_without_a_restart() {
     let home = f.cluster_of(gang).unwrap();
     assert_eq!(f.put(elastic("gang", 3)), (gang, WriteResult::Configured));
     f.settle();
-    let w = &f.world.state.workloads()[&gang];
+    let w = &f.world.state().workloads()[&gang];
     assert_eq!(
         (w.phase(), w.attempts(), f.cluster_of(gang)),
         (Phase::Running, 1, Some(home.clone())),
@@ -184,7 +186,7 @@ fn a_scale_up_waits_for_quota_while_the_gang_runs() {
     f.end(other, EndResult::Succeeded);
     f.settle();
     assert_eq!((f.used(), f.phase(behind), f.scale_up_answers()), (4, Some(Phase::Running), (1, 0)));
-    assert_eq!(f.world.state.workloads()[&gang].attempts(), 1);
+    assert_eq!(f.world.state().workloads()[&gang].attempts(), 1);
 }
 
 #[test]
@@ -349,7 +351,7 @@ fn a_refused_scale_up_is_uncharged_and_tried_again() {
     f.set_nodes("eu", &[2, 3]);
     f.advance(Millis::secs(12));
     assert_eq!((f.used(), f.scale_up_answers(), f.free_in("eu"), f.pods_at("eu", gang)), (4, (1, 1), 1, 4));
-    assert_eq!(f.world.state.workloads()[&gang].attempts(), 1);
+    assert_eq!(f.world.state().workloads()[&gang].attempts(), 1);
 }
 
 #[test]
@@ -371,7 +373,7 @@ fn a_scale_up_preempts_others_but_never_its_own_gang() {
         "{}",
         f.summary(high)
     );
-    assert_eq!(f.world.state.workloads()[&high].attempts(), 1);
+    assert_eq!(f.world.state().workloads()[&high].attempts(), 1);
     // No workload is left that it may preempt.
     f.put(elastic_with_class("high", 5, "high"));
     f.settle();
@@ -410,7 +412,12 @@ fn a_scale_up_needs_capacity_in_the_flavor_of_the_gang() {
         f.settle();
     }
     let flavors = |uid: Uid| {
-        f.world.state.workloads()[&uid].flavors().names().iter().map(ToString::to_string).collect::<String>()
+        f.world.state().workloads()[&uid]
+            .flavors()
+            .names()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<String>()
     };
     assert_eq!((f.pods_at("eu", high), flavors(high)), (4, "new".to_owned()), "{}", f.summary(high));
     assert_eq!((f.phase(low), flavors(low)), (Some(Phase::Running), "old".to_owned()), "{}", f.summary(low));

@@ -26,9 +26,9 @@ fn the_start_timeout_of_a_policy_applies_after_a_restart() {
         f.restart(2, recovery);
         // The manager's own start timeout is 30 seconds.
         f.advance(Millis::mins(5));
-        assert_eq!((f.phase(slow), f.world.state.workloads()[&slow].attempts()), (Some(Phase::Granted), 1));
+        assert_eq!((f.phase(slow), f.world.state().workloads()[&slow].attempts()), (Some(Phase::Granted), 1));
         f.advance(HOUR);
-        assert!(f.world.state.workloads()[&slow].attempts() > 1, "{:?}", f.phase(slow));
+        assert!(f.world.state().workloads()[&slow].attempts() > 1, "{:?}", f.phase(slow));
     }
 }
 
@@ -45,7 +45,7 @@ fn a_workload_that_starts_nowhere_blocks_no_cluster_for_others() {
     assert_ne!(first, second, "the cluster where it didn't start comes last");
     // The workload fails to start in both clusters, repeatedly.
     f.advance(Millis::secs(150));
-    assert!(f.world.live.clusters().values().all(|live| live.starts().backoff_end().is_none()));
+    assert!(f.world.live().clusters().values().all(|live| live.starts().backoff_end().is_none()));
     while f.phase(stuck) != Some(Phase::Pending) {
         f.advance(Millis::secs(1));
     }
@@ -79,7 +79,7 @@ fn a_cluster_where_several_workloads_dont_start_backs_off() {
     f.running.clear();
     f.advance(Millis::mins(2));
     assert_eq!(
-        (f.phase(late), f.world.live.clusters().values().next().unwrap().starts().in_a_row()),
+        (f.phase(late), f.world.live().clusters().values().next().unwrap().starts().in_a_row()),
         (Some(Phase::Running), 0)
     );
     assert_eq!(two.map(|uid| f.phase(uid)), [Some(Phase::Running); 2]);

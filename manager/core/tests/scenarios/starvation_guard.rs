@@ -8,7 +8,7 @@ use meridian_shared::packing::Block;
 /// a minute.
 fn starved_gang(clusters: &[(&str, &str, &str)], guard: Option<Millis>) -> (Fleet, Uid, [Uid; 2]) {
     let mut f = Fleet::new(clusters);
-    f.world.config.starvation_guard = guard;
+    f.world.config_mut().starvation_guard = guard;
     let (a, b) = (f.submit("a", 2), f.submit("b", 2));
     f.settle();
     let gang = f.submit("gang", 4);
@@ -76,7 +76,7 @@ fn the_guard_still_applies_after_a_queue_was_on_hold() {
 #[test]
 fn capacity_is_reserved_where_a_single_flavor_has_enough() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
-    f.world.config.starvation_guard = GUARD;
+    f.world.config_mut().starvation_guard = GUARD;
     let node = |name: &str, kind: &str, gpus: i64| NodeSpec {
         name: name.into(),
         capacity: Amounts::from([(GPU.into(), gpus)]),
@@ -134,7 +134,7 @@ fn other_queues_dont_take_the_capacity_reserved_for_a_starved_gang() {
 #[test]
 fn capacity_that_a_starved_gang_doesnt_need_is_used() {
     let mut f = Fleet::new(EU);
-    f.world.config.starvation_guard = GUARD;
+    f.world.config_mut().starvation_guard = GUARD;
     // `a` and `b` are expected to end first, and their capacity is reserved for the gang. That of `c` isn't
     // needed.
     let [a, b, c] = ["a", "b", "c"].map(|name| {
@@ -190,7 +190,7 @@ fn among_two_starved_gangs_the_older_starts_first() {
 /// once.
 fn check_partial_admission(quota: u32, clusters: &[(&str, &str, &str)]) {
     let mut f = Fleet::new(clusters);
-    f.world.config.starvation_guard = GUARD;
+    f.world.config_mut().starvation_guard = GUARD;
     f.apply(vec![cluster_queue("cq", quota, &json!({}))]);
     let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     let mut small: Vec<Uid> = (0..quota).map(|at| f.submit(&format!("small-{at}"), 1)).collect();
@@ -231,7 +231,7 @@ fn reservation_of_four_in_five(pools: Vec<Block>) -> (Fleet, Uid, [Uid; 2]) {
         ..NodeSpec::default()
     }];
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools });
-    f.world.config.starvation_guard = GUARD;
+    f.world.config_mut().starvation_guard = GUARD;
     f.quota(100);
     let two = [f.submit("a", 2), f.submit("b", 2)];
     f.settle();

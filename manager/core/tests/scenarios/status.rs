@@ -37,7 +37,7 @@ impl Fleet {
     }
 
     fn workload_object(&self, uid: Uid) -> Value {
-        let workload = &self.world.state.workloads()[&uid];
+        let workload = &self.world.state().workloads()[&uid];
         let key = Key::namespaced(Kind::Workload, workload.namespace(), &workload.object_name());
         self.rendered(&key)
     }
@@ -89,9 +89,9 @@ fn queue_counts_and_usage_are_the_same_after_a_restart() {
     );
 
     let jobs: Vec<Value> = uids.iter().map(|uid| f.workload_object(*uid)).collect();
-    let counts_by_queue = f.world.counts_by_queue.clone();
+    let counts_by_queue = f.world.counts_by_queue().clone();
     let mut rebuilt = World::restore(&f.world.snapshot(), config()).unwrap();
-    assert_eq!(rebuilt.counts_by_queue, counts_by_queue);
+    assert_eq!(*rebuilt.counts_by_queue(), counts_by_queue);
     let again = meridian_views::objects::render(
         &rebuilt,
         &Key::global(Kind::ClusterQueue, "cq"),
@@ -101,13 +101,13 @@ fn queue_counts_and_usage_are_the_same_after_a_restart() {
     )
     .unwrap();
     assert_eq!(again, full);
-    rebuilt.live = f.world.live.clone();
+    *rebuilt.live_mut() = f.world.live().clone();
     f.world = rebuilt;
     assert_eq!(uids.iter().map(|uid| f.workload_object(*uid)).collect::<Vec<_>>(), jobs);
 
     // Deleted workloads are counted no longer.
     for uid in uids {
-        let name = f.world.state.workloads()[&uid].name().clone();
+        let name = f.world.state().workloads()[&uid].name().clone();
         f.write(vec![Change::Delete {
             key: Key::namespaced(Kind::Job, "default", &name),
             uid: None,
@@ -117,7 +117,7 @@ fn queue_counts_and_usage_are_the_same_after_a_restart() {
     f.settle();
     f.settle();
     assert_eq!(counts(&f.cluster_queue("cq")), [0, 0, 0]);
-    assert_eq!(f.world.counts_by_queue, meridian_manager_core::queue::counts::QueueCounts::default());
+    assert_eq!(*f.world.counts_by_queue(), meridian_manager_core::queue::counts::QueueCounts::default());
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn admission_and_finish_publish_lifecycle_events_with_times() {
     let lifecycle::Event::Ready { waited: until_ready, started } = ready else { panic!("{ready:?}") };
     assert_eq!(*until_ready, *waited + *started);
     assert_eq!(*finished, lifecycle::Event::Finished { ran: Millis(10) });
-    assert_eq!(f.world.live.counts().of(Count::AttemptsFruitful), 1);
+    assert_eq!(f.world.live().counts().of(Count::AttemptsFruitful), 1);
 }
 
 /// One eviction was published: the first one of a preempted workload of the class `low`.
@@ -420,7 +420,7 @@ fn a_plan_can_read_a_rendered_workload() {
     let PlanObject::Workload(read) = read else { panic!("{read:?}") };
     assert_eq!((read.spec.queue_name.as_str(), read.priority()), ("lq", 100));
     assert_eq!(read.spec.priority_class.unwrap().name, "high");
-    let requested = &f.world.queues.class(f.world.state.workloads()[&uid].class()).gang.pod_sets[0];
+    let requested = &f.world.queues().class(f.world.state().workloads()[&uid].class()).gang.pod_sets[0];
     let set = &read.spec.pod_sets[0];
     assert_eq!((set.name.as_str(), set.count), (requested.name.as_str(), requested.count));
     let template = &set.template;
@@ -435,7 +435,7 @@ fn a_plan_can_read_a_rendered_workload() {
 fn fair_sharing_reports_shares_in_status_and_metrics() {
     let mut f = Fleet::regions();
     assert_eq!(f.cluster_queue("cq")["status"].get("fairSharing"), None);
-    f.world.config.fair_sharing = Some(FairSharing::default());
+    f.world.config_mut().fair_sharing = Some(FairSharing::default());
     let all = kueue_object("Cohort", "all", json!({}));
     f.apply(vec![all, queue("cq", 2, Some("all")), queue("lends", 6, Some("all"))]);
     f.submit("borrows", 4);

@@ -44,7 +44,7 @@ fn asker(rules: &Value) -> Asker {
 /// Fails if a reader without rights finds the name of another workload in what is shown of this one.
 pub(super) fn assert_hides_others(f: &Fleet, uid: Uid) {
     let nobody = Asker::new(Arc::new(Permissions::default()));
-    let workload = f.world.state.workloads().get(&uid).expect("it exists");
+    let workload = f.world.state().workloads().get(&uid).expect("it exists");
     let name_of = |workload: &Workload| format!("`{}/{}`", workload.namespace(), workload.name());
     let own = name_of(workload);
     let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono).expect("it exists");
@@ -52,7 +52,7 @@ pub(super) fn assert_hides_others(f: &Fleet, uid: Uid) {
     let status = shown.job_without_manifest(reason.as_ref(), &nobody)["status"].clone();
     let status_of_workload = shown.workload(reason.as_ref(), &nobody)["status"].clone();
     let texts = [f.why_for(uid, &nobody), status, status_of_workload].map(|value| value.to_string());
-    for (other, workload) in f.world.state.workloads().iter() {
+    for (other, workload) in f.world.state().workloads().iter() {
         // another submission of the same name is no other name
         let name = name_of(workload);
         if name == own {
@@ -141,7 +141,7 @@ fn a_text_that_is_copied_into_a_namespace_names_jobs_of_that_namespace_only() {
     let copied = conditions(other, &controllers());
     assert!(copied.contains("a workload of another tenant") && !copied.contains("JobUID: "), "{copied}");
     for (uid, names) in [(own, true), (other, false)] {
-        let namespace = f.world.state.workloads()[&uid].namespace();
+        let namespace = f.world.state().workloads()[&uid].namespace();
         let text = f.why_for(uid, &controllers().about(Some(namespace))).to_string();
         assert_eq!(text.contains("`default/high-"), names, "{text}");
     }
@@ -149,12 +149,12 @@ fn a_text_that_is_copied_into_a_namespace_names_jobs_of_that_namespace_only() {
 
 /// Fails if what controllers copy of this workload names one of another namespace.
 fn assert_hides_others_of_other_namespaces(f: &Fleet, uid: Uid) {
-    let namespace = f.world.state.workloads()[&uid].namespace();
+    let namespace = f.world.state().workloads()[&uid].namespace();
     let shown = meridian_views::workloads::shown(&f.world, uid, now(f.now).mono).expect("it exists");
     let reason = f.world.pending_reason(shown.class().0);
     let job = shown.job_without_manifest(reason.as_ref(), &controllers())["status"].to_string();
     let workload = shown.workload(reason.as_ref(), &controllers())["status"].to_string();
-    for (_, other) in f.world.state.workloads().iter().filter(|(_, other)| other.namespace() != namespace) {
+    for (_, other) in f.world.state().workloads().iter().filter(|(_, other)| other.namespace() != namespace) {
         let name = format!("`{}/{}`", other.namespace(), other.name());
         assert!(!job.contains(&name) && !workload.contains(&name), "{uid} learns {name}: {job} {workload}");
     }

@@ -68,7 +68,7 @@ fn submit(f: &mut Fleet, name: &str, pods: u32, annotations: &Value) -> Uid {
 /// The node of each pod, from the agent's ledger.
 pub(super) fn nodes(f: &Fleet, uid: Uid) -> Vec<String> {
     let ledger = f.agents.values().next().unwrap().ledger();
-    let offers = f.world.state.workloads()[&uid].legs().keys();
+    let offers = f.world.state().workloads()[&uid].legs().keys();
     offers.flat_map(|offer| ledger.placement(*offer)).map(|pod| pod.node).collect()
 }
 
@@ -151,8 +151,8 @@ fn the_placement_of_pods_is_reported_recorded_and_shown() {
 }
 
 fn placement(f: &Fleet, uid: Uid) -> Placement {
-    let leg = f.world.state.workloads()[&uid].legs().values().next().unwrap();
-    leg.placement.as_deref().unwrap().clone()
+    let leg = f.world.state().workloads()[&uid].legs().values().next().unwrap();
+    leg.placement().unwrap().as_ref().clone()
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn an_adopted_run_brings_its_placement() {
     f.confirm_rules();
     f.settle();
     f.settle();
-    assert_eq!(f.world.live.counts().of(Count::Adoptions), 1);
+    assert_eq!(f.world.live().counts().of(Count::Adoptions), 1);
     assert_eq!(placement(&f, uid), reported);
 }
 
@@ -175,7 +175,7 @@ fn an_adopted_run_brings_its_placement() {
 fn an_outdated_or_mismatched_placement_is_ignored() {
     let mut f = fleet();
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
-    let (reported, fence) = (placement(&f, uid), f.world.state.workloads()[&uid].fence().unwrap());
+    let (reported, fence) = (placement(&f, uid), f.world.state().workloads()[&uid].fence().unwrap());
     let moved = |revision, pods| {
         let mut moved = Placement { revision, ..reported.clone() };
         moved.pod_sets[0].domains = vec![PlacedDomain { values: vec!["b1-r1-h1".into()], pods, kind: 0 }];
@@ -185,7 +185,7 @@ fn an_outdated_or_mismatched_placement_is_ignored() {
     let report = |f: &mut Fleet, placement: Placement| {
         let mut request = f.agents.get_mut(&name).unwrap().compose(now(f.now), Lane::News);
         request.events = vec![Event::Running { uid, fence, placement: Some(Arc::new(placement)) }];
-        request.events_from = f.world.live.clusters()[&name].events_through() + 1;
+        request.events_from = f.world.live().clusters()[&name].events_through() + 1;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
     for invalid in [moved(0, 5), moved(1, 4), Placement { revision: 1, ..Placement::default() }] {
@@ -203,7 +203,7 @@ fn pods_of_a_lost_node_move_and_the_new_placement_is_recorded() {
     let mut f = fleet();
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
     assert_eq!(placement(&f, uid).to_string(), "main: b0-r0-h0 4, b0-r0-h1 1");
-    let fence = f.world.state.workloads()[&uid].fence();
+    let fence = f.world.state().workloads()[&uid].fence();
     let lose = |f: &mut Fleet, lost: &[&str]| {
         let name: ClusterName = "eu".into();
         let nodes = hosts()
@@ -223,7 +223,7 @@ fn pods_of_a_lost_node_move_and_the_new_placement_is_recorded() {
     assert_eq!((moved.revision, moved.pod_sets[0].domains.len()), (1, 2));
     assert!(!moved.to_string().contains("b0-r0-h1") && moved.to_string().contains("b0-r0-h0 4"), "{moved}");
     assert_eq!(
-        (f.phase(uid), f.world.state.workloads()[&uid].fence()),
+        (f.phase(uid), f.world.state().workloads()[&uid].fence()),
         (Some(Phase::Running), fence),
         "it is the same attempt"
     );
@@ -233,11 +233,11 @@ fn pods_of_a_lost_node_move_and_the_new_placement_is_recorded() {
     // ends, and the next one runs in the other block.
     lose(&mut f, &["b0-r0-h0", "b0-r0-h1"]);
     f.advance(Millis(5_000));
-    let workload = &f.world.state.workloads()[&uid];
+    let workload = &f.world.state().workloads()[&uid];
     assert_eq!(workload.history().len(), 1, "the pods fit in the other rack: {:?}", workload.history());
     lose(&mut f, &["b0-r0-h0", "b0-r0-h1", "b0-r1-h0"]);
     f.advance(Millis(5_000));
-    let workload = &f.world.state.workloads()[&uid];
+    let workload = &f.world.state().workloads()[&uid];
     assert!(
         matches!(workload.history()[0].end, Some(AttemptEnd::Reported(EndResult::NodeLost { .. }))),
         "{:?}",
@@ -251,7 +251,7 @@ fn pods_of_a_lost_node_move_and_the_new_placement_is_recorded() {
 fn unhealthy_nodes_of_a_gang_are_shown() {
     let mut f = fleet();
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
-    let (reported, fence) = (placement(&f, uid), f.world.state.workloads()[&uid].fence().unwrap());
+    let (reported, fence) = (placement(&f, uid), f.world.state().workloads()[&uid].fence().unwrap());
     let report = |f: &mut Fleet, revision, unhealthy: &[&str]| {
         let name: ClusterName = "eu".into();
         let unhealthy = unhealthy.iter().map(|node| (*node).to_owned()).collect();
@@ -261,7 +261,7 @@ fn unhealthy_nodes_of_a_gang_are_shown() {
             fence,
             placement: Some(Arc::new(Placement { revision, unhealthy, ..reported.clone() })),
         }];
-        request.events_from = f.world.live.clusters()[&name].events_through() + 1;
+        request.events_from = f.world.live().clusters()[&name].events_through() + 1;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
     let unhealthy = |f: &Fleet| {
@@ -348,7 +348,7 @@ fn each_gang_gets_a_flavor_with_its_topology_level() {
     let flavors = [rack, block, plain].map(|uid| {
         (
             f.phase(uid),
-            f.world.state.workloads()[&uid]
+            f.world.state().workloads()[&uid]
                 .flavors()
                 .names()
                 .iter()
@@ -366,7 +366,7 @@ fn a_gang_without_a_topology_request_has_no_topology_fields() {
     let uid = f.submit("plain", 5);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));
-    let gang: &Gang = &f.world.queues.class(f.world.state.workloads()[&uid].class()).gang;
+    let gang: &Gang = &f.world.queues().class(f.world.state().workloads()[&uid].class()).gang;
     let written = serde_json::to_value(gang).unwrap();
     assert_eq!(
         written["pod_sets"][0].as_object().unwrap().keys().collect::<Vec<_>>(),

@@ -127,7 +127,7 @@ fn fill_with_small_jobs(f: &mut Fleet, annotations: &Value) -> Vec<Uid> {
             let at = (0..32)
                 .find(|at| {
                     racks(f, low[*at]) == [rack]
-                        && f.world.state.workloads()[&low[*at]].name().starts_with("low")
+                        && f.world.state().workloads()[&low[*at]].name().starts_with("low")
                 })
                 .unwrap();
             f.end(low[at], EndResult::Succeeded);

@@ -35,7 +35,7 @@ fn a_reported_run_without_the_managers_mac_is_not_adopted() {
     let hostile: ClusterName = "us".into();
     let session = f.agents[&hostile].session();
     let ledger = f.agents[&hostile].durable().ledger();
-    let leadership = f.world.state.leadership();
+    let leadership = f.world.state().leadership();
     let fence = Fence { epoch: u64::MAX, leadership: 1, counter: 1 };
     let run = |uid| Run {
         uid,
@@ -67,7 +67,7 @@ fn a_reported_run_without_the_managers_mac_is_not_adopted() {
     f.settle();
     f.end(uid, EndResult::Succeeded);
     assert_ne!(home, None);
-    assert_eq!(f.world.live.counts().of(Count::Adoptions), 0);
+    assert_eq!(f.world.live().counts().of(Count::Adoptions), 0);
     assert_eq!(f.phase(pending), Some(Phase::Running), "the report delays no other workload");
 }
 
@@ -123,7 +123,7 @@ fn an_end_with_proof_replaces_one_without() {
         f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
     };
     // The agent runs on a ledger from before the grant, and finds no run.
-    let fence = f.world.state.workloads()[&uid].fence().unwrap();
+    let fence = f.world.state().workloads()[&uid].fence().unwrap();
     report(
         &mut f,
         End {
@@ -157,7 +157,7 @@ fn invented_offers_and_ends_take_bounded_memory() {
             })
             .collect();
         let inventory = Some(Inventory {
-            for_leadership: Some(f.world.state.leadership()),
+            for_leadership: Some(f.world.state().leadership()),
             offers,
             ..Inventory::default()
         });
@@ -170,7 +170,7 @@ fn invented_offers_and_ends_take_bounded_memory() {
     let end = |n: u64| End { result: EndResult::Stopped, ..invented_end(Uid(n.into()), n) };
     for round in 0..40 {
         let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let events_from = f.world.live.clusters()[&eu].events_through() + 1;
+        let events_from = f.world.live().clusters()[&eu].events_through() + 1;
         let events = (0..1_024).map(|i| Event::Ended(end(1_024 * round + i))).collect();
         let request = Box::new(SyncRequest {
             events_from,
@@ -181,6 +181,6 @@ fn invented_offers_and_ends_take_bounded_memory() {
         });
         f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
     }
-    let live = &f.world.live.clusters()[&eu];
+    let live = &f.world.live().clusters()[&eu];
     assert!(live.outbox().waiting() <= 8_192 && live.answers().ends_waiting() <= 32_768);
 }

@@ -7,7 +7,7 @@ use meridian_queueing::settings::AdmissionFairSharing;
 /// `b`.
 fn shared_queue(sharing: Option<AdmissionFairSharing>, strategy: &str, weights: [&str; 2]) -> Fleet {
     let mut f = Fleet::new(EU);
-    f.world.config.admission_fair_sharing = sharing;
+    f.world.config_mut().admission_fair_sharing = sharing;
     let scope = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
     let queue = cluster_queue("shared", 4, &json!({"queueingStrategy": strategy, "admissionScope": scope}));
     f.apply(vec![queue, weighted_queue("a", weights[0]), weighted_queue("b", weights[1])]);
@@ -64,7 +64,7 @@ impl Fleet {
 
     fn consumed(&self, queue: &str) -> Option<i128> {
         self.world
-            .state
+            .state()
             .usage_history()
             .get(&*format!("default/{queue}"))
             .map(|history| history.consumed[GPU])
@@ -89,7 +89,7 @@ fn without_fair_sharing_no_usage_is_recorded() {
     let mut f = shared_queue(None, "BestEffortFIFO", ["1", "1"]);
     f.run_for_a_minute("a");
     assert_eq!(f.first_admitted(), "a");
-    assert_eq!((f.samples(), f.world.state.usage_history().len(), f.weighted_usage("a")), (0, 0, None));
+    assert_eq!((f.samples(), f.world.state().usage_history().len(), f.weighted_usage("a")), (0, 0, None));
     assert_eq!(f.local_status("a").get("fairSharing"), None);
     let before = f.world.snapshot();
     assert!(
@@ -132,7 +132,7 @@ fn usage_is_a_decaying_average() {
     let left = f.consumed("a").unwrap();
     assert!(left * 5 < used * 4 && left * 4 > used, "{left} of {used} after {} ms", f.now - start);
     f.advance(Millis::secs(120));
-    assert_eq!((f.consumed("a"), f.world.state.usage_history().len()), (None, 0));
+    assert_eq!((f.consumed("a"), f.world.state().usage_history().len()), (None, 0));
     assert_eq!(f.local_status("a").get("fairSharing"), None);
     // Without usage and history there are no samples, and no timer for them.
     let samples = f.samples();
@@ -151,7 +151,7 @@ fn usage_is_a_decaying_average() {
 fn a_half_life_of_zero_keeps_no_history() {
     let mut f = shared_queue(Some("half-life=0s,sampling=1s".parse().unwrap()), "BestEffortFIFO", ["1", "1"]);
     f.run_for_a_minute("a");
-    assert_eq!((f.samples(), f.world.state.usage_history().len()), (0, 0));
+    assert_eq!((f.samples(), f.world.state().usage_history().len()), (0, 0));
     assert_eq!(f.first_admitted(), "a");
 }
 
@@ -170,7 +170,7 @@ fn a_burst_of_submissions_is_admitted_alternately() {
         f.settle();
         let mut running: Vec<&str> = f
             .world
-            .state
+            .state()
             .workloads()
             .values()
             .filter(|w| w.phase() == Phase::Running)
@@ -237,7 +237,7 @@ fn usage_history_survives_a_restart() {
     for (number, record) in &f.records[from..] {
         replayed.absorb(*number, record);
     }
-    assert_eq!(replayed.state, f.world.state);
+    assert_eq!(replayed.state(), f.world.state());
     f.restart(2, None);
     assert_eq!(f.consumed("a"), Some(used));
     f.settle();
@@ -265,7 +265,7 @@ fn deleting_a_local_queue_deletes_its_usage_history() {
         uid: None,
         force: true,
     }]);
-    assert_eq!(f.world.state.usage_history().len(), 0);
+    assert_eq!(f.world.state().usage_history().len(), 0);
     let samples = f.samples();
     f.advance(Millis::secs(10));
     assert_eq!(f.samples(), samples);

@@ -128,7 +128,7 @@ fn a_quota_shortage_in_another_flavor_is_not_named() {
     // Nor in lists and conditions.
     let rendered = f.object_at(&Key::namespaced(Kind::Job, "default", "waits")).unwrap();
     assert!(!rendered.to_string().contains("f2"), "{rendered:#}");
-    let (blocked, clusters) = f.world.reasons(&f.world.state.workloads()[&pending]);
+    let (blocked, clusters) = f.world.reasons(&f.world.state().workloads()[&pending]);
     assert!(blocked.is_none() && clusters.is_some_and(|by| by.len() == 1), "{blocked:?} {clusters:?}");
     assert_eq!((f.phase(first), f.phase(pending)), (Some(Phase::Running), Some(Phase::Pending)));
     f.end(second, EndResult::Succeeded);

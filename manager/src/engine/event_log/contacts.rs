@@ -32,19 +32,19 @@ struct Contact {
 impl Contacts {
     pub(in crate::engine) fn of(world: &World, now: Now) -> Self {
         let joined =
-            world.state.catalog().clusters().filter(|(name, _)| world.state.members().contains_key(name));
+            world.state().catalog().clusters().filter(|(name, _)| world.state().members().contains_key(name));
         let contact = |name: &ClusterName, region: &Region| Contact {
             region: region.clone(),
-            since: world.live.cluster(name).map(|live| now.mono.since(live.heard())),
+            since: world.live().cluster(name).map(|live| now.mono.since(live.heard())),
             jobs: world
-                .counts_by_queue
+                .counts_by_queue()
                 .legs()
                 .filter(|(cluster, state, _)| *cluster == name && state.granted())
                 .map(|(_, _, jobs)| usize::try_from(jobs).unwrap_or(usize::MAX))
                 .sum(),
         };
         let clusters = joined.map(|(name, spec)| (name.clone(), contact(&name, &spec.region))).collect();
-        Self { clusters, silence: lease::disconnect_after(world.config.term_min) }
+        Self { clusters, silence: lease::disconnect_after(world.config().term_min) }
     }
 }
 

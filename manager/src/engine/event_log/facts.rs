@@ -77,7 +77,7 @@ pub(super) fn line(world: &World, record: &Record) -> Option<Line> {
             Line { uid: Some(*uid), ..line }
         }
         Record::Workload { uid, fact } => {
-            let workload = world.state.workloads().get(uid);
+            let workload = world.state().workloads().get(uid);
             let job = workload.map(job_name);
             Line { uid: Some(*uid), job, ..of_workload(world, workload, fact, message) }
         }
@@ -90,7 +90,7 @@ pub(super) fn line(world: &World, record: &Record) -> Option<Line> {
 fn of_leadership(world: &World, fact: &LeadershipFact, message: &'static str) -> Line {
     match fact {
         LeadershipFact::Started { .. } => {
-            let members: Vec<&str> = world.state.members().keys().map(ClusterName::as_str).collect();
+            let members: Vec<&str> = world.state().members().keys().map(ClusterName::as_str).collect();
             let awaited = if members.is_empty() { "no cluster".to_owned() } else { members.join(", ") };
             Line::warn(message).because(format!(
                 "another copy of this journal may have run; waiting for the inventories of: {awaited}; \
@@ -175,7 +175,7 @@ fn of_workload(
 }
 
 fn preemptor(world: &World, preempted: &Preempted) -> String {
-    match world.state.workloads().get(&preempted.by) {
+    match world.state().workloads().get(&preempted.by) {
         Some(by) => format!("by {}/{} ({})", by.namespace(), by.name(), preempted.by),
         None => format!("by a job that is gone ({})", preempted.by),
     }

@@ -92,7 +92,7 @@ fn single_run(
     }
     let other = queues.blocking_holder(mine.queue, (flavor, resource), asks)?;
     let other = world.mirror().uid(other)?;
-    let holder = world.state.workloads().get(&other)?;
+    let holder = world.state().workloads().get(&other)?;
     let NotPreempted { message, yields_to } = not_preempted(world, case, id, other, &[(flavor, resource)])?;
     let name = world.asker.workload(holder);
     let no_rivals = rivals.in_same_queue == 0 && rivals.in_other_queues == 0;
@@ -124,7 +124,7 @@ pub(crate) fn not_preempted(
 ) -> Option<NotPreempted> {
     let queues = world.mirror().queue_state();
     let (mine, theirs) = (queues.workload(id)?, queues.workload(world.mirror().id(other)?)?);
-    let holder = world.state.workloads().get(&other)?;
+    let holder = world.state().workloads().get(&other)?;
     let preemption = &queues.queue(mine.queue).setup.preemption;
     let same = theirs.queue == mine.queue;
     let (name, policy) = match same {
@@ -150,7 +150,7 @@ pub(crate) fn not_preempted(
         format!("cluster queue `{}` is inactive: {}", setup.name, words::inactive_message(why))
     } else if let Some((message, _)) = refused_for_borrowing(world, case, id).filter(|_| !same) {
         message
-    } else if !world.live.reservations().may_preempt(case.uid, other) {
+    } else if !world.live().reservations().may_preempt(case.uid, other) {
         "for 10 minutes a preempted workload can't preempt back, and no workload is preempted more than \
          twice by the same workload"
             .to_owned()
@@ -167,9 +167,9 @@ pub(crate) fn not_preempted(
 /// The start of a stopped queue. `None` if that would release its other pending workloads too.
 fn starting(world: &AskedWorld<'_>, queue: QueueId) -> Option<(String, Changes)> {
     let setup = &world.mirror().queue_state().queue(queue).setup;
-    let mut classes = world.queues.waiting_classes();
+    let mut classes = world.queues().waiting_classes();
     let releases_others =
-        classes.any(|id| remedy::is_in_cluster_queue(world, world.queues.class(id), &setup.name));
+        classes.any(|id| remedy::is_in_cluster_queue(world, world.queues().class(id), &setup.name));
     let quota = TrialChanges { started: Some(queue), ..TrialChanges::default() };
     (setup.inactive == Some(Inactive::Stopped) && !releases_others).then(|| {
         (

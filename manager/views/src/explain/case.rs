@@ -96,15 +96,15 @@ impl Case<'_> {
 
 pub(crate) fn case<'a>(world: &'a World, uid: Uid, workload: &'a Workload, now: Mono) -> Case<'a> {
     let queues = world.mirror().queue_state();
-    let (class, known) = (world.queues.class(workload.class()), world.mirror().id(uid));
+    let (class, known) = (world.queues().class(workload.class()), world.mirror().id(uid));
     let is_evaluated = |id: &WorkloadId| {
         queues.workload(*id).is_some_and(|of| of.holding.is_none() && is_active(queues, of.queue))
     };
     let id = known.filter(is_evaluated);
     // The local queue's cluster queue, even if the local queue or the cluster queue is stopped.
     let queue_of_job = || {
-        let name = &world.state.catalog().local_queue(&class.namespace, &class.queue)?.cluster_queue;
-        world.state.catalog().cluster_queue(name).and_then(|_| queues.queue_id(name))
+        let name = &world.state().catalog().local_queue(&class.namespace, &class.queue)?.cluster_queue;
+        world.state().catalog().cluster_queue(name).and_then(|_| queues.queue_id(name))
     };
     let queue = id.and_then(|id| queues.workload(id)).map(|of| of.queue).or_else(queue_of_job);
     let preview = match (id, queue) {
@@ -148,13 +148,13 @@ fn uncovered(world: &World, uid: Uid, queue: QueueId) -> Vec<String> {
     let setup = &queues.queue(queue).setup;
     let Some(gang) = gangs::gang_of(world, uid) else { return Vec::new() };
     let excluded = world
-        .state
+        .state()
         .catalog()
         .cluster_queue(&setup.name)
         .map(|spec| spec.exclude_resource_prefixes.clone())
         .unwrap_or_default();
     let requested = gang.pod_sets.iter().flat_map(|set| {
-        meridian_objects::without_prefixes(world.config.resources.counted(&set.per_pod), &excluded)
+        meridian_objects::without_prefixes(world.config().resources.counted(&set.per_pod), &excluded)
     });
     let covered = |name: &str| queues.resource_id(name).is_some_and(|id| setup.group_of(id).is_some());
     let all: std::collections::BTreeSet<String> =
@@ -169,7 +169,7 @@ fn offered_gangs(
     workload: &Workload,
     preview: Option<&(QueueState, CycleEntry)>,
 ) -> (Arc<Gang>, Option<Arc<Gang>>) {
-    let asked = workload.asked_gang(world.queues.class(workload.class()));
+    let asked = workload.asked_gang(world.queues().class(workload.class()));
     let flavors =
         preview.map(|(copy, entry)| mirror::flavors_of(copy, &entry.assignment)).unwrap_or_default();
     let smaller =
@@ -187,9 +187,9 @@ fn verdicts(world: &World, case: &Case<'_>, now: Mono) -> Verdicts {
     let Some(queue) = case.queue.map(|queue| &world.mirror().queue_state().queue(queue).setup.name) else {
         return Verdicts::new();
     };
-    let class = world.queues.class(case.workload.class());
+    let class = world.queues().class(case.workload.class());
     let candidates =
-        CandidateClusters::new(world.state.catalog(), class, queue, world.config.residency_required);
+        CandidateClusters::new(world.state().catalog(), class, queue, world.config().residency_required);
     let check = |candidate: &Candidate| {
         candidate.listed.ok_or_else(|| candidates.not_listed())?;
         candidate.verdict.clone().map_err(Why::Forbidden)?;

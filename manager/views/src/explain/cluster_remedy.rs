@@ -78,10 +78,10 @@ impl TrialCluster {
     fn new(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &ClusterName) -> Option<Self> {
         let queue = &world.mirror().queue_state().queue(case.queue?).setup.name;
         let all = CandidateClusters::new(
-            world.state.catalog(),
-            world.queues.class(case.workload.class()),
+            world.state().catalog(),
+            world.queues().class(case.workload.class()),
             queue,
-            world.config.residency_required,
+            world.config().residency_required,
         );
         let candidate = all.candidates.iter().find(|candidate| candidate.cluster == *cluster)?.clone();
         Some(Self { all, candidate, ready: false })
@@ -111,7 +111,7 @@ impl TrialCluster {
         self.candidate.listed.ok_or_else(|| self.all.not_listed())?;
         self.candidate.verdict.clone().map_err(Why::Forbidden)?;
         let known = || {
-            let live = world.live.cluster(&self.candidate.cluster);
+            let live = world.live().cluster(&self.candidate.cluster);
             live.is_some_and(|live| live.capacity().known())
         };
         let check_gang = |gang| match self.ready {
@@ -158,7 +158,7 @@ pub(crate) fn leaves_capacity(
     other: Uid,
     holder: &Workload,
 ) -> bool {
-    let Some(cluster) = holder.right().map(|(_, leg)| &leg.cluster) else { return false };
+    let Some(cluster) = holder.right().map(|(_, leg)| leg.cluster()) else { return false };
     let lacks_room = match case.verdicts.get(cluster) {
         Some(Err(Why::NoCapacity(why))) => !matches!(why, Misfit::NoDomain { fits_empty: false, .. }),
         Some(Err(Why::Capped { asks, cap, .. })) => asks <= cap,
@@ -209,7 +209,7 @@ fn find_sufficient_ends(world: &AskedWorld<'_>, case: &Case<'_>, cluster: &Clust
     let mut classes = BTreeSet::new();
     let needs_topology = case.gang.requests_topology();
     let is_new = |other: &&(i64, Uid)| {
-        let workload = world.state.workloads().get(&other.1);
+        let workload = world.state().workloads().get(&other.1);
         workload.is_some_and(|w| needs_topology || classes.insert((w.class(), other.0)))
     };
     if let Some((_, one)) = runs
@@ -286,7 +286,7 @@ fn single_remedy_at(
         return (why.remedy(world.asker), Vec::new());
     }
     let known: Vec<&Workload> =
-        ends.iter().take(NAMED_MAX).filter_map(|uid| world.state.workloads().get(uid)).collect();
+        ends.iter().take(NAMED_MAX).filter_map(|uid| world.state().workloads().get(uid)).collect();
     let remedy = match (known.as_slice(), ends.len()) {
         ([], _) => "wait until several workloads there end".to_owned(),
         ([one], _) => format!("wait until {} ends", world.asker.workload(one)),
@@ -308,7 +308,7 @@ pub(crate) fn larger_domains_in(
     level: &str,
     gang: &Gang,
 ) -> String {
-    let without_topology = world.live.cluster(cluster).map_or(Ok(()), |live| live.capacity().fits(gang));
+    let without_topology = world.live().cluster(cluster).map_or(Ok(()), |live| live.capacity().fits(gang));
     words::larger_domains(level, without_topology)
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn unmet_label(
 ) -> Option<(String, String)> {
     let Why::NoCapacity(Misfit::NoSuchNode { pod_set, .. }) = why else { return None };
     let set = case.gang.pod_sets.iter().find(|set| set.name == *pod_set)?;
-    let capacity = world.live.cluster(cluster)?.capacity();
+    let capacity = world.live().cluster(cluster)?.capacity();
     let (blocks, pools) = (capacity.blocks(), capacity.provisionable());
     let (label, value) = set.node_selector.iter().find(|(label, value)| {
         let has = |block: &Block| block.nodes > 0 && block.labels.get(*label) == Some(*value);
@@ -44,7 +44,7 @@ fn flavor_with(world: &AskedWorld<'_>, case: &Case<'_>, label: &str, value: &str
     let flavors: BTreeSet<_> =
         case.usage.iter().map(|((flavor, _), _)| queues.flavor_name(*flavor)).collect();
     let has = |flavor: &&&std::sync::Arc<str>| {
-        let spec = world.state.catalog().flavor(flavor);
+        let spec = world.state().catalog().flavor(flavor);
         spec.is_some_and(|spec| spec.node_labels.get(label).is_some_and(|of| of == value))
     };
     flavors.iter().find(has).map(|flavor| flavor.to_string())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// A workload by namespace and name.
 pub(crate) fn named(world: &AskedWorld<'_>, id: WorkloadId) -> String {
-    let workload = world.mirror().uid(id).and_then(|uid| world.state.workloads().get(&uid));
+    let workload = world.mirror().uid(id).and_then(|uid| world.state().workloads().get(&uid));
     workload.map_or_else(|| "another workload".to_owned(), |workload| world.asker.workload(workload))
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn usage_message(world: &AskedWorld<'_>, case: &Case<'_>, id: Workloa
     if mine <= theirs {
         return None;
     }
-    let of_other = world.mirror().uid(first).and_then(|uid| world.state.workloads().get(&uid))?;
+    let of_other = world.mirror().uid(first).and_then(|uid| world.state().workloads().get(&uid))?;
     let other = world.asker.local_queue(other, of_other);
     let (local, first) = (&of.local_queue, named(world, first));
     if mine.is_infinite() {

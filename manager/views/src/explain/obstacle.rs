@@ -23,7 +23,7 @@ fn find_obstacle(world: &AskedWorld<'_>, case: &Case<'_>) -> Obstacle {
     if let Some((head, blocks)) = case.id.and_then(|id| world.mirror().queue_state().waits_behind(id)) {
         return Obstacle::Behind(head, blocks);
     }
-    match (world.live.pending_reasons().before(case.workload.class()), &case.shortage) {
+    match (world.live().pending_reasons().before(case.workload.class()), &case.shortage) {
         // The workload isn't evaluated again when others take more quota, so report current numbers.
         (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
         // Free quota is reserved for a workload that is preempting others.
@@ -43,8 +43,8 @@ fn find_obstacle(world: &AskedWorld<'_>, case: &Case<'_>) -> Obstacle {
 
 /// The pending reason of a queue's head, with current numbers for a quota shortage.
 fn head_reason(world: &AskedWorld<'_>, head: WorkloadId) -> Option<Why> {
-    let ahead = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
-    let why = world.live.pending_reasons().before(ahead.class())?;
+    let ahead = world.mirror().uid(head).and_then(|uid| world.state().workloads().get(&uid))?;
+    let why = world.live().pending_reasons().before(ahead.class())?;
     if !matches!(why, Why::Quota(_)) {
         return Some(why.clone());
     }
@@ -59,17 +59,17 @@ pub(crate) fn position(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<Value>
     if !workload.waits() {
         return None;
     }
-    let class = world.queues.class(workload.class());
+    let class = world.queues().class(workload.class());
     let queues = world.mirror().queue_state();
     // Workloads keep their positions while their cluster queue is inactive.
     let known = || world.mirror().id(case.uid).and_then(|id| queues.position_counts(id));
     let Some(counts) = case.position_counts().or_else(known) else {
         // No cluster queue is known: count within the local queue.
         let mine = steps::position_of(case);
-        let mut classes = Alongside::new(world.queues.classes());
+        let mut classes = Alongside::new(world.queues().classes());
         let mut in_same_queue =
             |id| classes.at(id).is_some_and(|c| c.namespace == class.namespace && c.queue == class.queue);
-        let same_queue = world.queues.waiting_by_class().filter(|(id, ..)| in_same_queue(*id));
+        let same_queue = world.queues().waiting_by_class().filter(|(id, ..)| in_same_queue(*id));
         let (mut before, mut of, mut about, mut left) = (0, 0, false, COUNTED_MAX);
         for (_, _, waiting) in same_queue {
             let counted = count_below(waiting, &mine, &mut left);
@@ -111,7 +111,7 @@ pub(crate) fn behind(world: &AskedWorld<'_>, case: &Case<'_>, head: WorkloadId, 
     let queue =
         queues.workload(head).map(|w| queues.queue(w.queue).setup.name.to_string()).unwrap_or_default();
     let blocked = blocked_message(&queue, &name, blocks);
-    let head_workload = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid));
+    let head_workload = world.mirror().uid(head).and_then(|uid| world.state().workloads().get(&uid));
     let head_reason = head_reason(world, head)
         .filter(|why| !matches!(why, Why::Preempts { .. }))
         .map(|why| format!(": {}", why.message(world.asker)))

@@ -288,7 +288,7 @@ fn blocking_run_there(world: &AskedWorld<'_>, case: &Case<'_>) -> Option<String>
         nearest(world, case).filter(|(_, why)| matches!(why, Why::NoCapacity(_) | Why::Capped { .. }))?;
     let (_, ends) = cluster_remedy::remedy_at(world, case, cluster, why);
     let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
-    let holder = world.state.workloads().get(&other)?;
+    let holder = world.state().workloads().get(&other)?;
     let keys: Vec<(FlavorId, ResourceId)> = case.usage.iter().map(|(key, _)| *key).collect();
     let NotPreempted { message, .. } = blocking_run::not_preempted(world, case, id, other, &keys)?;
     Some(blocking_run::not_preempted_message(world, holder, &message))
@@ -355,7 +355,7 @@ fn nearest<'a>(world: &AskedWorld<'_>, case: &'a Case<'_>) -> Option<(&'a Cluste
 /// Whether the jobs of a class point to this cluster queue.
 pub(crate) fn is_in_cluster_queue(world: &AskedWorld<'_>, class: &Class, cluster_queue: &str) -> bool {
     world
-        .state
+        .state()
         .catalog()
         .local_queue(&class.namespace, &class.queue)
         .is_some_and(|local| local.cluster_queue == cluster_queue)

@@ -74,7 +74,7 @@ pub(crate) fn rivals_for_quota(
         && front.is_some_and(|front| !queues.is_favored(front));
     let priority = front
         .and_then(|front| world.mirror().uid(front))
-        .and_then(|uid| world.state.workloads().get(&uid))
+        .and_then(|uid| world.state().workloads().get(&uid))
         .map(|w| w.priority());
     Rivals {
         in_same_queue,
@@ -102,7 +102,7 @@ fn served_first(
     case: &Case<'_>,
 ) -> Option<(WorkloadId, (FlavorId, ResourceId), FirstEntry)> {
     let (queues, id) = (world.mirror().queue_state(), case.id?);
-    let reported = match world.live.pending_reasons().before(case.workload.class()) {
+    let reported = match world.live().pending_reasons().before(case.workload.class()) {
         Some(Why::Quota(quota)) => {
             case::key_of(queues, quota).map(|(flavor, resource, _)| (flavor, resource))
         }
@@ -177,7 +177,7 @@ pub(crate) fn others_first(
     let all = rivals_for_capacity(world, case, in_parts);
     let able = could_take(world, &all, cluster, gone, pools_can_grow);
     let count: usize = able.iter().map(|class| class.count).sum();
-    let Some(first) = able.first().and_then(|class| world.state.workloads().get(&class.first.uid)) else {
+    let Some(first) = able.first().and_then(|class| world.state().workloads().get(&class.first.uid)) else {
         return String::new();
     };
     let unless = match !in_parts && goes_by_priority(world, case, &able) {
@@ -231,7 +231,7 @@ fn could_take<'a>(
 /// capacity is freed `in_parts`). The classes to check come first, in queue order. Of the rest, one suffices.
 fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) -> Vec<RivalClass> {
     let before = if in_parts { Vec::new() } else { before_by_class(world, case) };
-    let blocked = world.live.pending_reasons().all_before();
+    let blocked = world.live().pending_reasons().all_before();
     let (mut before, mut routes, mut blocked) =
         (Alongside::new(before), Alongside::new(world.mirror().routes()), Alongside::new(blocked));
     let of_class = |(id, first, waiting): (ClassId, &QueuePosition, &BTreeSet<QueuePosition>)| {
@@ -242,7 +242,7 @@ fn rivals_for_capacity(world: &AskedWorld<'_>, case: &Case<'_>, in_parts: bool) 
         let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
         Some(RivalClass { first: *other.filter(|_| count > 0)?, id, count, queue })
     };
-    let mut all: Vec<RivalClass> = world.queues.waiting_by_class().filter_map(of_class).collect();
+    let mut all: Vec<RivalClass> = world.queues().waiting_by_class().filter_map(of_class).collect();
     if all.len() > CHECKED_CLASSES_MAX {
         all.select_nth_unstable_by_key(CHECKED_CLASSES_MAX, |class| class.first);
     }
@@ -273,16 +273,16 @@ fn can_run(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId, shape: Shape
 /// The clusters in which policies and the queue allow a class.
 fn permitted_clusters(world: &AskedWorld<'_>, queue: QueueId, id: ClassId) -> Vec<ClusterName> {
     let queue = &world.mirror().queue_state().queue(queue).setup.name;
-    let (class, required) = (world.queues.class(id), world.config.residency_required);
-    let all = CandidateClusters::new(world.state.catalog(), class, queue, required).candidates;
+    let (class, required) = (world.queues().class(id), world.config().residency_required);
+    let all = CandidateClusters::new(world.state().catalog(), class, queue, required).candidates;
     let permitted = all.into_iter().filter(|one| one.listed.is_some() && one.verdict.is_ok());
     permitted.map(|one| one.cluster).collect()
 }
 
 /// Whether a cluster could ever run a gang of a class, by what is known of its runner and nodes.
 fn can_run_in(world: &AskedWorld<'_>, id: ClassId, own_size: bool, cluster: &ClusterName) -> bool {
-    let class = world.queues.class(id);
-    let Some(live) = world.live.cluster(cluster).filter(|live| live.capacity().known()) else {
+    let class = world.queues().class(id);
+    let Some(live) = world.live().cluster(cluster).filter(|live| live.capacity().known()) else {
         return true;
     };
     if live.capacity().runner() == RunnerKind::Process && class.needs_containers() {
@@ -317,8 +317,8 @@ fn before_by_class(world: &AskedWorld<'_>, case: &Case<'_>) -> Vec<(ClassId, usi
 /// Whether a cluster has nodes with the labels and without the taints that a pending class needs. If not,
 /// more nodes of the same kinds don't help the class.
 fn has_suitable_nodes(world: &AskedWorld<'_>, id: ClassId, cluster: &ClusterName) -> bool {
-    let Some(live) = world.live.cluster(cluster) else { return false };
-    let misfit = live.capacity().fits(&world.queues.class(id).gang).err();
+    let Some(live) = world.live().cluster(cluster) else { return false };
+    let misfit = live.capacity().fits(&world.queues().class(id).gang).err();
     !matches!(misfit, Some(Misfit::NoSuchNode { .. })) || !live.capacity().provisionable().is_empty()
 }
 
@@ -330,9 +330,9 @@ fn would_fit_there(
     cluster: &ClusterName,
     gone: &[Arc<Gang>],
 ) -> bool {
-    let class = world.queues.class(id);
+    let class = world.queues().class(id);
     let reserved = reserved::reserved_capacity(world, cluster, uid).all_gangs();
-    let Some(live) = world.live.cluster(cluster) else { return false };
+    let Some(live) = world.live().cluster(cluster) else { return false };
     let mut freed = Amounts::new();
     gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
     // A rival that only might fit must be named too, so assume that the capacity is freed in any domain.

@@ -8,7 +8,7 @@ use meridian_shared::time::{Millis, Wall};
 
 /// Time left of each limit, as the end of a sentence. Empty if the job has none, or if none has begun.
 pub(crate) fn run_time_message(world: &World, workload: &Workload, now: Wall) -> String {
-    let gang = &world.queues.class(workload.class()).gang;
+    let gang = &world.queues().class(workload.class()).gang;
     let granted = workload.history().last().map(|attempt| attempt.granted);
     let runs = granted.filter(|_| matches!(workload.phase(), Phase::Granted | Phase::Running));
     let this_run = runs.map_or(Millis(0), |granted| now.since(granted));

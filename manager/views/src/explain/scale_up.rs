@@ -64,7 +64,7 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Mono) 
     if workload.phase() == Phase::Stopping {
         return None;
     }
-    let class = world.queues.class(workload.class());
+    let class = world.queues().class(workload.class());
     if let Some(StartedScaleUp { runs, .. }) = workload.started_scale_up() {
         return Some(ScaleUp::of(format!("scaling up to {}", counted(runs.iter().sum::<u32>(), "pod"))));
     }
@@ -83,13 +83,13 @@ pub(crate) fn scale_up(world: &World, uid: Uid, workload: &Workload, now: Mono) 
     if workload.phase() != Phase::Running {
         return Some(ScaleUp::of(format!("{pending}: its current pods have to start first")));
     }
-    let recovers = world.state.recovery().is_some() || world.held_back(workload, now);
+    let recovers = world.state().recovery().is_some() || world.held_back(workload, now);
     let before = recovers.then_some(Why::RecoveryOpen).or_else(|| world.rules_doubt());
     let missing_capacity =
         || scale_up::check_scale_up(world, uid, &*gangs::scale_up_gang(world, uid)?, now).err();
     let reason = || {
         world
-            .live
+            .live()
             .scale_up_reasons()
             .get(uid)
             .map(|why| beyond_quota(world, uid, class, why).unwrap_or_else(|| why.clone()))
@@ -126,7 +126,7 @@ fn behind(world: &World, uid: Uid) -> Option<Behind> {
     let (queues, id) = (world.mirror().queue_state(), world.mirror().scale_up(uid)?);
     let (head, blocks) = queues.waits_behind(id).filter(|(_, blocks)| *blocks != HeadBlocks::Evaluating)?;
     let queue = queues.queue(queues.workload(id)?.queue).setup.name.clone();
-    let workload = world.mirror().uid(head).and_then(|uid| world.state.workloads().get(&uid))?;
+    let workload = world.mirror().uid(head).and_then(|uid| world.state().workloads().get(&uid))?;
     Some(Behind { queue, head: asker::job_key(workload), blocks })
 }
 
@@ -134,7 +134,7 @@ fn behind(world: &World, uid: Uid) -> Option<Behind> {
 /// evaluate.
 fn reason_now(world: &World, uid: Uid, class: &Class) -> Option<Why> {
     let Some(id) = world.mirror().scale_up(uid) else {
-        return world.state.catalog().route(&class.namespace, &class.queue).err().map(Why::Route);
+        return world.state().catalog().route(&class.namespace, &class.queue).err().map(Why::Route);
     };
     let (copy, entry) = world.mirror().queue_state().preview(id);
     let why = (entry.assignment.mode() != Mode::Fit).then(|| why_not::why_not(&copy, &entry))?;
@@ -181,7 +181,7 @@ fn beyond_quota(world: &World, uid: Uid, class: &Class, why: &Why) -> Option<Why
     let queues = world.mirror().queue_state();
     let queue = queues.workload(world.mirror().scale_up(uid)?)?.queue;
     let (flavor, resource, more) = case::key_of(queues, quota)?;
-    let requested = world.state.workloads().get(&uid)?.requested_counts(class);
+    let requested = world.state().workloads().get(&uid)?.requested_counts(class);
     let asks = class.gang.with_counts(&requested).total().get(&short.resource).copied().unwrap_or(0);
     let nominal = queues.potential(queue, (flavor, resource));
     // The nominal quota has to cover the additional pods on top of what is used now.
@@ -201,8 +201,8 @@ fn too_small_remedy(world: &AskedWorld<'_>, workload: &Workload, why: &Why) -> O
     let (Why::NoCapacity(_) | Why::Refused { reason: RefuseReason::NoCapacity, .. }) = why else {
         return None;
     };
-    let cluster = &workload.right()?.1.cluster;
-    let class = world.queues.class(workload.class());
+    let cluster = workload.right()?.1.cluster();
+    let class = world.queues().class(workload.class());
     let gang = Arc::new(class.gang.with_counts(&workload.requested_counts(class)));
     let gang = gangs::with_flavor_constraints(world, &gang, workload.flavors());
     match topology::check_domains(world, &gang, cluster, Gone::All) {
@@ -212,7 +212,7 @@ fn too_small_remedy(world: &AskedWorld<'_>, workload: &Workload, why: &Why) -> O
         Err(misfit) => return Some(Why::NoCapacity(misfit).remedy(world.asker)),
         Ok(()) => {}
     }
-    match world.live.cluster(cluster)?.capacity().fits(&gang) {
+    match world.live().cluster(cluster)?.capacity().fits(&gang) {
         Err(misfit @ Misfit::NotEnoughCapacity { fits_empty: false, .. }) => {
             Some(Why::NoCapacity(misfit).remedy(world.asker))
         }

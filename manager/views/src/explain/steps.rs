@@ -42,7 +42,7 @@ struct Ahead {
 
 pub(crate) fn steps(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = gates(world, case, now);
-    let all_wait = world.state.recovery().is_some() || world.state.rules_doubted().is_some();
+    let all_wait = world.state().recovery().is_some() || world.state().rules_doubted().is_some();
     let (route, scope) = route_steps(world, case);
     let scope = scope.or(all_wait.then_some(Scope::ClusterQueue));
     steps.extend(route);
@@ -76,7 +76,7 @@ pub(crate) fn steps(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps 
 /// Obstacles that apply before any queue is considered.
 fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     let mut steps = Steps::default();
-    if world.live.damaged().contains(case.uid) {
+    if world.live().damaged().contains(case.uid) {
         steps.extend(Steps::of(world.asker, &Why::Damaged));
     }
     if case.workload.inactive().is_some() {
@@ -89,7 +89,7 @@ fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
     if let Some(doubt) = world.rules_doubt() {
         steps.extend(Steps::of(world.asker, &doubt));
     }
-    if let Some(until) = world.live.backoffs().remaining_until(case.uid, now.mono) {
+    if let Some(until) = world.live().backoffs().remaining_until(case.uid, now.mono) {
         let left: Millis = until.since(now.mono);
         steps.extend(Steps::one(
             format!("{}, {left} left", Why::BackOff.message(world.asker)),
@@ -102,8 +102,8 @@ fn gates(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> Steps {
 /// Objects on the workload's queue route that are stopped, missing or inactive. Also, which workloads the
 /// same change would release: those of its cluster queue, namespace or local queue.
 fn route_steps(world: &AskedWorld<'_>, case: &Case<'_>) -> (Steps, Option<Scope>) {
-    let class = world.queues.class(case.workload.class());
-    let catalog = &world.state.catalog();
+    let class = world.queues().class(case.workload.class());
+    let catalog = &world.state().catalog();
     let Some(local) = catalog.local_queue(&class.namespace, &class.queue) else {
         let why = Why::Route(NoRoute::NoLocalQueue {
             namespace: class.namespace.clone(),
@@ -209,7 +209,7 @@ fn inactive_reasons(world: &AskedWorld<'_>, name: &str, spec: &ClusterQueueSpec)
 /// reason.
 fn inactive_step(world: &AskedWorld<'_>, queue: &str, why: Inactive) -> Steps {
     let Some((check, config)) = world
-        .state
+        .state()
         .catalog()
         .missing_config(queue)
         .filter(|(check, _)| why == Inactive::CheckInactive((*check).to_owned()))
@@ -227,7 +227,7 @@ fn inactive_reason(world: &AskedWorld<'_>, spec: &ClusterQueueSpec) -> Option<In
     inactive(
         spec,
         true,
-        &meridian_manager_core::queue::mirror::CatalogReferences(world.state.catalog()),
+        &meridian_manager_core::queue::mirror::CatalogReferences(world.state().catalog()),
         false,
     )
 }
@@ -273,7 +273,7 @@ fn head_that_blocks(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId) -> 
         .head(queue)
         .filter(|_| setup.strict && setup.inactive.is_none() && !queues.orders_by_usage(queue))?;
     let uid = world.mirror().uid(head)?;
-    let workload = world.state.workloads().get(&uid)?;
+    let workload = world.state().workloads().get(&uid)?;
     let is_ahead = QueuePosition::new(workload.priority(), workload.submitted(), uid) < position_of(case);
     is_ahead.then(|| (head_order::named(world, head), setup.name.to_string()))
 }
@@ -296,7 +296,7 @@ fn released_head_that_blocks(
         .first
         .filter(|_| setup.strict && !queues.orders_by_usage(queue))
         .map(|position| position.uid)?;
-    let first = case::case(world, uid, world.state.workloads().get(&uid)?, now.mono);
+    let first = case::case(world, uid, world.state().workloads().get(&uid)?, now.mono);
     if first.shortage.is_none() && first.fits_somewhere() {
         return None;
     }
@@ -315,7 +315,7 @@ fn released_head_that_blocks(
 
 fn name_of(world: &AskedWorld<'_>, uid: Uid) -> String {
     world
-        .state
+        .state()
         .workloads()
         .get(&uid)
         .map_or_else(|| "another workload".to_owned(), |workload| world.asker.workload(workload))
@@ -334,7 +334,7 @@ fn released_rivals_message(world: &AskedWorld<'_>, case: &Case<'_>, ahead: &Ahea
     let quota =
         few && case.shortage.is_none() && case.usage.iter().all(|(key, amount)| is_free(key, *amount));
     let together = |(cluster, verdict): (&ClusterName, &Result<(), Why>)| {
-        let live = verdict.as_ref().ok().and_then(|()| world.live.cluster(cluster));
+        let live = verdict.as_ref().ok().and_then(|()| world.live().cluster(cluster));
         live.is_some_and(|live| live.capacity().fits_without(&case.gang, &[], &ahead.gangs))
     };
     if quota && case.verdicts.iter().any(together) {
@@ -349,7 +349,7 @@ fn released_rivals_message(world: &AskedWorld<'_>, case: &Case<'_>, ahead: &Ahea
 
 /// Workloads of `scope` that are ahead of this one.
 fn ahead(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId, scope: Scope) -> Ahead {
-    let (mine, position) = (world.queues.class(case.workload.class()), position_of(case));
+    let (mine, position) = (world.queues().class(case.workload.class()), position_of(case));
     let name = &world.mirror().queue_state().queue(queue).setup.name;
     let by_usage = world.mirror().queue_state().orders_by_usage(queue);
     let same = |class: &Class| match scope {
@@ -361,8 +361,8 @@ fn ahead(world: &AskedWorld<'_>, case: &Case<'_>, queue: QueueId, scope: Scope) 
     };
     let (mut ahead, mut left) = (Ahead::default(), COUNTED_MAX);
     let mut known: BTreeMap<(&str, &str), bool> = BTreeMap::new();
-    let mut classes = Alongside::new(world.queues.classes());
-    for (id, first, waiting) in world.queues.waiting_by_class() {
+    let mut classes = Alongside::new(world.queues().classes());
+    for (id, first, waiting) in world.queues().waiting_by_class() {
         let Some(class) = classes.at(id) else { continue };
         if !*known.entry((&*class.namespace, &*class.queue)).or_insert_with(|| same(class)) {
             continue;

@@ -77,7 +77,7 @@ impl TrialCapacity for Clusters<'_, '_> {
 
     fn may_preempt(&self, holder: WorkloadId) -> bool {
         let holder = self.world.mirror().uid(holder);
-        holder.is_some_and(|holder| self.world.live.reservations().may_preempt(self.case.uid, holder))
+        holder.is_some_and(|holder| self.world.live().reservations().may_preempt(self.case.uid, holder))
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn sufficient_priority(
 
 /// The victims as the end of a remedy: ``it would preempt workload `namespace/name` ``.
 pub(crate) fn preempts_message(world: &AskedWorld<'_>, victims: &[Uid]) -> String {
-    let known: Vec<&Workload> = victims.iter().filter_map(|uid| world.state.workloads().get(uid)).collect();
+    let known: Vec<&Workload> = victims.iter().filter_map(|uid| world.state().workloads().get(uid)).collect();
     match known.as_slice() {
         [one] => format!("it would preempt {}", world.asker.workload(one)),
         many => format!("it would preempt {} workloads", many.len()),

@@ -408,9 +408,9 @@ pub(crate) fn end_result(result: &EndResult) -> String {
 /// Describes a run whose cluster has another ledger now, so that no agent knows its pods.
 pub(crate) fn lost_run(leg: &Leg) -> String {
     let lost = "its agent lost its store, so whether its pods still run is unknown";
-    match leg.replaced_ledger.and_then(|replaced| replaced.until) {
+    match leg.replaced_ledger().and_then(|replaced| replaced.until) {
         Some(until) => format!("{lost}; its lease expires at {}", timestamp(until)),
-        None => format!("{lost}; waiting for `declare-lost` of ledger `{}`", leg.ledger),
+        None => format!("{lost}; waiting for `declare-lost` of ledger `{}`", leg.ledger()),
     }
 }
 

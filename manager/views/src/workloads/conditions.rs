@@ -73,7 +73,7 @@ impl Shown {
         let w = &self.workload;
         if let Some((_, leg)) = w.right() {
             let at = w.history().last().map_or(w.since(), |attempt| attempt.granted);
-            let message = format!("The workload was admitted on \"{}\"", leg.cluster);
+            let message = format!("The workload was admitted on \"{}\"", leg.cluster());
             return Some(condition("Admitted", true, "Admitted", message, at));
         }
         let evicted =

@@ -111,7 +111,7 @@ impl Simulation {
             .managers
             .iter()
             .filter_map(|m| m.world())
-            .find_map(|w| w.state.workloads().get(&uid))
+            .find_map(|w| w.state().workloads().get(&uid))
             .and_then(|w| w.fence());
         let absurd = Fence { epoch: u64::MAX - 1, leadership: 1, counter: 1 };
         let next = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
@@ -183,7 +183,7 @@ fn forge_fields(choice: u64, target: Target, random: &mut Random, request: &mut 
 fn forged_scale_up_answer(world: Option<&World>, target: Target) -> Event {
     let Target { uid, fence, .. } = target;
     let number = world
-        .and_then(|w| w.state.workloads().get(&uid)?.resized())
+        .and_then(|w| w.state().workloads().get(&uid)?.resized())
         .map_or(RecordNumber(1), |resized| resized.last);
     if number.0.is_multiple_of(2) {
         Event::ScaledUp { uid, fence, number }
@@ -226,14 +226,14 @@ fn repeat_report(world: Option<&World>, cluster: &ClusterName, rising: u32, requ
     let own = |(uid, w): (&Uid, &Workload)| {
         w.legs()
             .iter()
-            .find(|(_, leg)| leg.cluster == *cluster)
+            .find(|(_, leg)| *leg.cluster() == *cluster)
             .map(|(offer, leg)| (*uid, *offer, leg.clone()))
     };
-    let Some((world, live)) = world.and_then(|world| Some((world, world.live.cluster(cluster)?))) else {
+    let Some((world, live)) = world.and_then(|world| Some((world, world.live().cluster(cluster)?))) else {
         return;
     };
-    let Some((uid, offer, leg)) = world.state.workloads().iter().find_map(own) else { return };
-    let report = |n: u32| match (leg.fence, &leg.placement) {
+    let Some((uid, offer, leg)) = world.state().workloads().iter().find_map(own) else { return };
+    let report = |n: u32| match (leg.fence(), leg.placement()) {
         (Some(fence), Some(placement)) => {
             let revision = placement.revision.saturating_add(n * rising);
             let placement = Placement { revision, ..(**placement).clone() };

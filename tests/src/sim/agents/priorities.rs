@@ -13,10 +13,10 @@ impl Simulation {
         let Some(agent) = host.agent.as_ref().filter(|_| honest) else { return };
         let follows = agent.durable().follows();
         let worlds = self.managers.iter().filter_map(|manager| manager.leading_world());
-        let Some(world) = worlds.into_iter().find(|world| Some(world.state.leadership()) == follows) else {
+        let Some(world) = worlds.into_iter().find(|world| Some(world.state().leadership()) == follows) else {
             return;
         };
-        let settled = world.live.cluster(&host.cluster).filter(|live| {
+        let settled = world.live().cluster(&host.cluster).filter(|live| {
             live.session() == agent.session() && live.outbox().quiet() && live.inventory().is_taken()
         });
         if settled.is_none_or(|live| live.events_through() < agent.events_last()) {
@@ -24,7 +24,7 @@ impl Simulation {
         }
         let (mut known_priorities, mut wrong) = (0, None);
         for (uid, fence, known) in agent.priorities() {
-            let Some(workload) = world.state.workloads().get(&uid) else { continue };
+            let Some(workload) = world.state().workloads().get(&uid) else { continue };
             // A cluster that a residency policy denies gets no priority.
             let is_allowed = residency::allows(world, uid, &host.cluster).is_ok();
             let phase = workload.phase();

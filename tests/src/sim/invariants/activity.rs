@@ -29,7 +29,7 @@ pub(super) fn check_activity(observation: &Observation<'_>) -> Verdict {
         }
     }
     let goes_on = |uid: &&Uid| {
-        let workload = observation.world.state.workloads().get(uid);
+        let workload = observation.world.state().workloads().get(uid);
         workload.is_some_and(|w| w.phase().charged() && w.stopping().is_none())
     };
     match inactive.iter().find(goes_on) {

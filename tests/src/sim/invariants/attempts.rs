@@ -27,7 +27,7 @@ impl Attempts {
         let is_of = |fence: &Fence, leadership: &Leadership| {
             (fence.epoch, fence.leadership) == (leadership.epoch, leadership.id)
         };
-        let is_known = |fence: &Fence| world.state.ranges().iter().any(|(led, ..)| is_of(fence, led));
+        let is_known = |fence: &Fence| world.state().ranges().iter().any(|(led, ..)| is_of(fence, led));
         let lost = self.fences.iter().filter(|(_, fence)| !is_known(fence));
         self.lost_fences.extend(lost.map(|(uid, fence)| (*uid, *fence)));
     }
@@ -62,11 +62,11 @@ impl Attempts {
     /// A grant carries a larger fence of this leadership, and goes to a cluster that takes new work.
     pub(crate) fn check_grant(&mut self, observation: &Observation<'_>, uid: Uid, fence: Fence) -> Verdict {
         let world = observation.world;
-        let leadership = world.state.leadership();
+        let leadership = world.state().leadership();
         if (fence.epoch, fence.leadership) != (leadership.epoch, leadership.id) {
             return violation("fence", format!("{uid} is granted (fence {fence}) by {leadership}"));
         }
-        let workload = world.state.workloads().get(&uid);
+        let workload = world.state().workloads().get(&uid);
         // The fences of a lost history are unknown if the agent's store is lost, too.
         let is_known =
             |known: &Fence| workload.is_some_and(|w| w.history().iter().any(|past| past.fence == *known));
@@ -78,7 +78,7 @@ impl Attempts {
         }
         let leg = workload.and_then(|w| w.leg_of(fence));
         if leg.is_some_and(|(_, leg)| {
-            observation.before.cordoned.contains(&leg.cluster) && cordoned(world).contains(&leg.cluster)
+            observation.before.cordoned.contains(leg.cluster()) && cordoned(world).contains(leg.cluster())
         }) {
             return violation("cordon", format!("{uid} is granted to a cordoned cluster"));
         }

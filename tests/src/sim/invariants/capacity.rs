@@ -14,15 +14,17 @@ impl Invariants {
     pub(super) fn check_limit(&self, world: &World, uid: Uid, cluster: &ClusterName) -> Verdict {
         let Some(limit) = self.limit_of(cluster) else { return Ok(()) };
         let is_there = |w: &Workload| {
-            w.legs().values().any(|leg| leg.cluster == *cluster && (leg.state.open() || leg.state.granted()))
+            w.legs()
+                .values()
+                .any(|leg| *leg.cluster() == *cluster && (leg.state().open() || leg.state().granted()))
         };
         let gpus = |(uid, w): (&Uid, &Workload)| {
             let Some(job) = self.jobs.get(uid).filter(|_| is_there(w)) else { return 0 };
-            let class = world.queues.class(w.class());
+            let class = world.queues().class(w.class());
             let requested: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.count).collect();
             job.gpus_left(w.counts().or(Some(&requested)), w.spare())
         };
-        let used: i64 = world.state.workloads().iter().map(gpus).sum();
+        let used: i64 = world.state().workloads().iter().map(gpus).sum();
         if used > limit {
             let details = format!(
                 "{uid} is dispatched to `{cluster}`, which may have {limit} accelerators, and {used} are \
@@ -41,9 +43,9 @@ impl Invariants {
         fence: Fence,
         pods: &[u32],
     ) -> Verdict {
-        let workload = observation.world.state.workloads().get(&uid);
+        let workload = observation.world.state().workloads().get(&uid);
         let leg = workload.and_then(|w| w.leg_of(fence)).map(|(_, leg)| leg);
-        let honest = leg.is_some_and(|leg| !is_hostile(leg.cluster.as_str()));
+        let honest = leg.is_some_and(|leg| !is_hostile(leg.cluster().as_str()));
         let (returned, exited) = (pods.iter().sum::<u32>() as usize, self.attempts.exited(uid, fence));
         if returned > exited && honest {
             let details = format!(

@@ -59,7 +59,7 @@ pub(crate) fn explain(
     uid: Uid,
     now: Now,
 ) -> Result<Explanation, crate::sim::invariants::violation::Violation> {
-    let pending = world.state.workloads().get(&uid).is_some_and(|w| w.phase() == Phase::Pending);
+    let pending = world.state().workloads().get(&uid).is_some_and(|w| w.phase() == Phase::Pending);
     let Some(explained) =
         meridian_views::explain::explain(world, uid, now, &meridian_views::asker::Asker::unlimited())
     else {

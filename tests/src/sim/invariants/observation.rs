@@ -23,13 +23,13 @@ pub(crate) struct WorldBefore {
 
 impl WorldBefore {
     pub(crate) fn of(world: &World) -> Self {
-        let state = &world.state;
+        let state = world.state();
         let inactive = state.workloads().iter().filter(|(_, w)| w.inactive().is_some()).map(|(uid, _)| *uid);
         Self {
             leadership: state.leadership(),
             recovery: state.recovery().cloned(),
             led_since: state.led_since(),
-            ledgers: state.members().iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
+            ledgers: state.members().iter().map(|(c, m)| (c.clone(), m.ledger())).collect(),
             inactive: inactive.collect(),
             cordoned: cordoned(world),
             quota: QuotaSnapshot::of(world),
@@ -39,7 +39,7 @@ impl WorldBefore {
 
 /// Clusters that take nothing new.
 pub(crate) fn cordoned(world: &World) -> BTreeSet<ClusterName> {
-    world.state.catalog().clusters().filter(|(_, spec)| spec.cordoned).map(|(name, _)| name).collect()
+    world.state().catalog().clusters().filter(|(_, spec)| spec.cordoned).map(|(name, _)| name).collect()
 }
 
 /// One input's outcome, and its circumstances.

@@ -52,7 +52,7 @@ impl RecoveryRules {
         uid: Uid,
         what: &str,
     ) -> Verdict {
-        let state = &observation.world.state;
+        let state = observation.world.state();
         let (Some(recovery), Some(w)) = (&state.recovery(), state.workloads().get(&uid)) else {
             return Ok(());
         };
@@ -68,7 +68,7 @@ impl RecoveryRules {
     /// passed.
     pub(crate) fn check_closing(&self, observation: &Observation<'_>, leases: &Leases) -> Verdict {
         let Observation { now, before, world, outcome } = observation;
-        let leadership = world.state.leadership();
+        let leadership = world.state().leadership();
         let Some(mut recovery) = before.recovery.clone().or_else(|| begun_by(outcome)) else { return Ok(()) };
         let rules_out_copies =
             |record: &Record| matches!(record, Record::Leadership(LeadershipFact::CopiesRuledOut { .. }));
@@ -81,10 +81,10 @@ impl RecoveryRules {
         };
         let missing: Vec<&ClusterName> = before.ledgers.keys().filter(|m| !has_reported(m)).collect();
         let is_open = |w: &&Workload| w.submitted() < before.led_since && w.finished().is_none();
-        let mut open = world.state.workloads().values().filter(is_open);
+        let mut open = world.state().workloads().values().filter(is_open);
         let waited = !recovery.restored
             && open.all(|w| is_released(observation, leases, &recovery, w))
-            && leases.full_term_passed(leadership, *now, world.config.term);
+            && leases.full_term_passed(leadership, *now, world.config().term);
         if (recovery.members_unknown || !missing.is_empty()) && !waited {
             let details =
                 format!("it closes although {missing:?} haven't reported what they run ({recovery:?})");
@@ -101,7 +101,7 @@ fn is_released(
     recovery: &RecoveryStart,
     w: &Workload,
 ) -> bool {
-    let leadership = observation.world.state.leadership();
+    let leadership = observation.world.state().leadership();
     !recovery.restored
         && w.on_loss() == OnLoss::Fence
         && leases.full_term_passed(leadership, observation.now, w.term())

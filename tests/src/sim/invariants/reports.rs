@@ -17,7 +17,7 @@ impl Invariants {
         runs: &[Run],
         ends: &[End],
     ) -> Verdict {
-        if world.live.cluster(cluster).is_none_or(|l| !l.inventory().is_taken()) {
+        if world.live().cluster(cluster).is_none_or(|l| !l.inventory().is_taken()) {
             return Ok(());
         }
         runs.iter().try_for_each(|run| self.check_run(world, cluster, run))?;
@@ -58,5 +58,5 @@ fn check_end(world: &World, cluster: &ClusterName, end: &End) -> Verdict {
 
 /// The workload, unless its deletion was requested.
 fn undeleted(world: &World, uid: Uid) -> Option<&Workload> {
-    world.state.workloads().get(&uid).filter(|w| w.deletion().is_none())
+    world.state().workloads().get(&uid).filter(|w| w.deletion().is_none())
 }

@@ -54,14 +54,14 @@ impl Submissions {
     pub(crate) fn history_lost(&mut self, world: &World) {
         self.acknowledged.retain(|uid, known| {
             known.deletion_acknowledged = false;
-            world.state.workloads().contains_key(uid)
+            world.state().workloads().contains_key(uid)
         });
     }
 
     /// P1: the world knows every acknowledged job, deletion and object.
     pub(crate) fn check_durability(&self, world: &World, objects: &BTreeMap<Key, Option<Value>>) -> Verdict {
         for (uid, known) in &self.acknowledged {
-            match world.state.workloads().get(uid) {
+            match world.state().workloads().get(uid) {
                 None if !self.deletions.contains(uid) => {
                     return violation("P1", format!("{uid} was acknowledged and is gone"));
                 }
@@ -75,7 +75,7 @@ impl Submissions {
         for (key, expected) in objects {
             let Some(expected) = expected else { continue };
             // The last applied configuration isn't part of what users wrote.
-            let stored = world.state.catalog().get(key).map(|stored| {
+            let stored = world.state().catalog().get(key).map(|stored| {
                 let mut object = (*stored.object).clone();
                 last_applied::remove(&mut object);
                 object.stored

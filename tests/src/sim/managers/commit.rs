@@ -27,7 +27,7 @@ impl Simulation {
     pub(super) fn batches(&mut self, m: usize, decided: &PendingBatch<Caller>, urgent: bool) -> Vec<Batch> {
         let machine = &mut self.managers[m];
         let (Some(host), Some(journal)) = (&machine.host, &machine.journal) else { return Vec::new() };
-        let state = &host.world().state;
+        let state = host.world().state();
         let (mut batches, _) = decided.batches(state.leadership(), journal.last(), urgent);
         if let Some(last) = batches.last_mut() {
             last.snapshot = machine.snapshot.take();
@@ -158,7 +158,7 @@ impl Simulation {
         let walked = reader.audit(AuditNumber(1), AuditNumber(head + 1), &mut take);
         // While a commit is under way the world is ahead of what is written.
         let settled = self.managers[m].committing.is_none();
-        let world_head = self.managers[m].world().filter(|_| settled).map(|w| w.state.audit().clone());
+        let world_head = self.managers[m].world().filter(|_| settled).map(|w| w.state().audit().clone());
         let verdict = match (walked, verifier.finish(world_head.as_ref())) {
             (Ok(()), Ok(_)) => Ok(()),
             (Err(e), _) => violation("audit", e.to_string()),

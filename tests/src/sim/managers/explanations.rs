@@ -21,7 +21,7 @@ impl Simulation {
         if turn.is_multiple_of(TURNS) {
             let waits = |phase: Phase| matches!(phase, Phase::Pending | Phase::Reserved | Phase::Dispatching);
             let waiting: Vec<Uid> = world
-                .state
+                .state()
                 .workloads()
                 .iter()
                 .filter(|(_, w)| waits(w.phase()))

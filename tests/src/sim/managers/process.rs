@@ -43,7 +43,7 @@ impl Simulation {
         self.cx.log(|| format!("manager {m}: opens its journal at record {}", journal.last()));
         let machine = &mut self.managers[m];
         if let Some(expected) = machine.expected.take()
-            && let Err(why) = same_state("replayed against committed", &world.state, &expected)
+            && let Err(why) = same_state("replayed against committed", world.state(), &expected)
         {
             return self.cx.record_verdict(Err(why));
         }
@@ -52,7 +52,7 @@ impl Simulation {
             .mark
             .as_ref()
             .is_some_and(|mark| mark.vouches_for(&journal, BootId(machine.boot), now.mono, claim));
-        (machine.snapshot_at, machine.snapshot) = (world.state.last(), None);
+        (machine.snapshot_at, machine.snapshot) = (world.state().last(), None);
         let host = Host::new(world, &journal, now);
         let plan = host.plan_start(mode, vouched, &journal);
         machine.journal = Some(journal);
@@ -106,7 +106,7 @@ impl Simulation {
         let (Some(host), Some(journal)) = (&mut machine.host, &machine.journal) else { return };
         let before = WorldBefore::of(host.world());
         let outcome = host.lead(plan, id, now, &StoredBodies(journal));
-        let leadership = host.world().state.leadership();
+        let leadership = host.world().state().leadership();
         let continues = machine.continues.take();
         self.invariants.leases.led(leadership, now.mono, continues);
         self.check_outcome(m, now.mono, &before, &outcome);
@@ -139,7 +139,7 @@ impl Simulation {
             self.users.history_lost(world, &self.invariants);
         }
         let verdict = self.check_durability(world);
-        let is_empty = world.state.catalog().iter().next().is_none();
+        let is_empty = world.state().catalog().iter().next().is_none();
         self.cx.record_verdict(verdict);
         self.users.needs_fleet |= is_empty;
     }
@@ -170,7 +170,7 @@ impl Simulation {
             return;
         }
         let (Some(host), Some(journal)) = (&mut machine.host, &mut machine.journal) else { return };
-        let before = host.world().state.leadership();
+        let before = host.world().state().leadership();
         if let Some(cause) = machine.failure.take() {
             host.note_failure(&cause, now.mono);
         }
@@ -188,7 +188,7 @@ impl Simulation {
             }
             Ok(Reloaded::Plan { plan, completed }) => {
                 if let (false, Some(known)) = (completed, &known)
-                    && let Err(why) = same_state("reloaded against known", &host.world().state, known)
+                    && let Err(why) = same_state("reloaded against known", host.world().state(), known)
                 {
                     return self.cx.record_verdict(Err(why));
                 }
@@ -245,7 +245,7 @@ impl ManagerHost {
     fn settled_state(&self) -> Option<Box<State>> {
         let sound = self.journal.as_ref().is_some_and(|j| !j.needs_reload());
         let settled = self.committing.is_none() && !self.cut && self.leading && sound;
-        self.world().filter(|_| settled).map(|world| Box::new(world.state.clone()))
+        self.world().filter(|_| settled).map(|world| Box::new(world.state().clone()))
     }
 
     /// A process ends in the middle of a commit: nothing of it is written (`partial` is 0), or the power goes

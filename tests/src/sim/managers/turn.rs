@@ -64,7 +64,7 @@ impl Simulation {
         let restricted = host.is_restricted(now.mono);
         let before = self
             .disk_may_fail(m)
-            .then(|| self.managers[m].world().map(|w| Box::new(w.state.clone())))
+            .then(|| self.managers[m].world().map(|w| Box::new(w.state().clone())))
             .flatten();
         self.count_decided_leases(m, now.mono);
         let steps = self.select(m, now.mono);
@@ -85,7 +85,7 @@ impl Simulation {
     /// Counts turns in which only a rule keeps a lease from being called lapsed.
     fn count_decided_leases(&mut self, m: usize, now: Mono) {
         let Some(world) = self.managers[m].world() else { return };
-        let (live, copy) = (&world.live, world.state.recovery().is_some_and(|recovery| recovery.restored));
+        let (live, copy) = (world.live(), world.state().recovery().is_some_and(|recovery| recovery.restored));
         let without_claim = now >= live.claim_until();
         if (copy || without_claim) && live.leases().iter().any(|(_, lease)| lease.lapsed(now)) {
             let counters = &mut self.cx.counters;
@@ -184,7 +184,7 @@ impl Simulation {
             unreachable!("a leading manager has both")
         };
         let before = WorldBefore::of(host.world());
-        let leadership = host.world().state.leadership();
+        let leadership = host.world().state().leadership();
         let is_newest = if let Input::Sync { cluster, request, .. } = &input
             && let Some(inventory) = &request.inventory
             && inventory.for_leadership == Some(leadership)
@@ -195,9 +195,9 @@ impl Simulation {
         } else {
             false
         };
-        let counts = host.world().live.counts().clone();
+        let counts = host.world().live().counts().clone();
         let outcome = host.decide(now, input.clone(), &StoredBodies(journal));
-        self.cx.counters.differences(&counts, host.world().live.counts());
+        self.cx.counters.differences(&counts, host.world().live().counts());
         self.check_outcome(m, now.mono, &before, &outcome);
         if let Some(caller) = recipient.caller() {
             let verdict = self.check_sync(m, now.mono, caller, &input, &outcome.reply, is_newest);

@@ -12,10 +12,10 @@ use serde_json::Value;
 ///
 /// The rule that forbids it.
 pub(crate) fn allows(world: &World, uid: Uid, cluster: &ClusterName) -> Result<(), String> {
-    let Some(workload) = world.state.workloads().get(&uid) else { return Err("being unknown".into()) };
-    let class = world.queues.class(workload.class());
+    let Some(workload) = world.state().workloads().get(&uid) else { return Err("being unknown".into()) };
+    let class = world.queues().class(workload.class());
     let stored =
-        |kind: Kind| world.state.catalog().iter().filter(move |(k, _)| k.kind == kind && k.scope.is_none());
+        |kind: Kind| world.state().catalog().iter().filter(move |(k, _)| k.kind == kind && k.scope.is_none());
     let Some((_, cluster_object)) = stored(Kind::Cluster).find(|(k, _)| *k.name == *cluster.as_str()) else {
         return Err("a missing Cluster object".into());
     };

@@ -51,7 +51,7 @@ impl ActivityRequests {
     /// P1: an acknowledged state is remembered until the workload is over.
     pub(super) fn check_durability(&self, world: &World) -> Verdict {
         for (uid, requested) in &self.0 {
-            let workload = world.state.workloads().get(uid);
+            let workload = world.state().workloads().get(uid);
             let open = workload.filter(|w| w.finished().is_none() && w.deletion().is_none());
             if let Some((w, active)) = open.zip(requested.acknowledged)
                 && w.inactive().is_none() != active
@@ -66,7 +66,7 @@ impl ActivityRequests {
     /// Whether a workload needn't end: it is deactivated and doesn't run, and no activation was acknowledged.
     pub(crate) fn may_stay_inactive(&self, world: &World, uid: Uid) -> bool {
         let is_parked =
-            world.state.workloads().get(&uid).is_some_and(|w| {
+            world.state().workloads().get(&uid).is_some_and(|w| {
                 w.inactive().is_some() && w.phase() == Phase::Pending && w.legs().is_empty()
             });
         is_parked && self.0.get(&uid).is_some_and(|requested| requested.acknowledged != Some(true))

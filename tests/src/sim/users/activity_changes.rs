@@ -47,8 +47,8 @@ impl Simulation {
         }
         self.users.activity.acknowledged(uid, id);
         let worlds = self.managers.iter().filter_map(|m| m.world());
-        let newest = worlds.max_by_key(|world| world.state.leadership());
-        let workload = newest.and_then(|world| world.state.workloads().get(&uid));
+        let newest = worlds.max_by_key(|world| world.state().leadership());
+        let workload = newest.and_then(|world| world.state().workloads().get(&uid));
         let inactive = workload.is_some_and(|w| w.inactive().is_some());
         if inactive && self.users.activity.requested_state(uid) == Some(true) {
             self.request_activity(uid, true);
@@ -67,7 +67,7 @@ impl Simulation {
     /// Whether a manager has this workload unfinished.
     pub(super) fn is_unfinished(&self, uid: Uid) -> bool {
         let worlds = self.managers.iter().filter_map(|m| m.world());
-        worlds.filter_map(|world| world.state.workloads().get(&uid)).any(|w| w.finished().is_none())
+        worlds.filter_map(|world| world.state().workloads().get(&uid)).any(|w| w.finished().is_none())
     }
 
     fn request_activity(&mut self, uid: Uid, active: bool) {

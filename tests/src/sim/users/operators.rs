@@ -38,7 +38,7 @@ impl Simulation {
         }
         let world = self.managers[m].expect_world();
         let now = self.managers[m].clock.now(self.cx.now).mono;
-        let led_for = now.since(world.live.recovery().led_at()).0;
+        let led_for = now.since(world.live().recovery().led_at()).0;
         let mut actions = self.confirmations(world, led_for);
         actions.extend(self.orphan_actions(world, led_for));
         let lost = self.lost_ledgers(world).into_iter();
@@ -46,9 +46,9 @@ impl Simulation {
         if self.cx.healed {
             // Agents' member lists name this cluster, but the journal doesn't, and the cluster will never
             // report.
-            let is_unknown = |name: &&ClusterName| !world.state.members().contains_key(*name);
+            let is_unknown = |name: &&ClusterName| !world.state().members().contains_key(*name);
             let unknown = world
-                .live
+                .live()
                 .recovery()
                 .awaited()
                 .iter()
@@ -60,7 +60,7 @@ impl Simulation {
         }
         let (mut corrections, mut held) = (Vec::new(), Vec::new());
         if self.cx.healed {
-            let clusters = world.state.catalog().clusters();
+            let clusters = world.state().catalog().clusters();
             let cordoned = clusters.filter(|(name, spec)| spec.cordoned && !is_hostile(name.as_str()));
             actions.extend(cordoned.map(|(name, _)| Operator::Uncordon(name)));
             corrections = self.corrections(world);
@@ -81,11 +81,11 @@ impl Simulation {
     /// Pending workloads that would wait for ever, so users delete them: a journal from before the first join
     /// holds them for clusters that it doesn't name, which no operator can declare lost.
     fn held_for_unknown_clusters(&self, world: &World) -> Vec<(Uid, String, String)> {
-        let state = &world.state;
-        let names_none = state.members().values().all(|member| member.since >= state.recovery_since());
+        let state = world.state();
+        let names_none = state.members().values().all(|member| member.since() >= state.recovery_since());
         let is_stuck = state.recovery().is_some_and(|r| !r.restored && !r.members_unknown)
             && state.behind()
-            && world.live.recovery().awaited().is_empty()
+            && world.live().recovery().awaited().is_empty()
             && names_none;
         if !is_stuck {
             return Vec::new();
@@ -111,7 +111,7 @@ impl Simulation {
         if early {
             actions.push(Operator::ConfirmRecovery);
         }
-        if let Some(recovery) = &world.state.recovery()
+        if let Some(recovery) = &world.state().recovery()
             && (recovery.restored || recovery.members_unknown)
             && led_for > LATE_GRANTS_MS
             && actions.is_empty()
@@ -119,7 +119,7 @@ impl Simulation {
         {
             actions.push(Operator::ConfirmRecovery);
         }
-        if world.state.rules_doubted().is_some() && (early || led_for > CONFIRM_RULES_MS) {
+        if world.state().rules_doubted().is_some() && (early || led_for > CONFIRM_RULES_MS) {
             actions.push(Operator::ConfirmRules);
         }
         actions
@@ -128,7 +128,7 @@ impl Simulation {
     /// Whether an operator confirms a restored journal as soon as no other copy of it runs, whatever clusters
     /// haven't reported yet.
     fn may_confirm_early(&self, world: &World) -> bool {
-        let is_copy = world.state.recovery().is_some_and(|r| r.restored && !r.members_unknown);
+        let is_copy = world.state().recovery().is_some_and(|r| r.restored && !r.members_unknown);
         is_copy
             && self.cx.scenario.early_confirmations
             && self.managers.iter().filter(|manager| manager.is_up()).count() == 1
@@ -137,12 +137,12 @@ impl Simulation {
     /// Half of the orphans are adopted, with the user's manifest of the job. The others are stopped later.
     fn orphan_actions(&self, world: &World, led_for: u64) -> Vec<Operator> {
         let mut actions = Vec::new();
-        let orphans = world.state.orphans();
-        if led_for > ADOPT_MS && world.state.recovery().is_none() {
+        let orphans = world.state().orphans();
+        if led_for > ADOPT_MS && world.state().recovery().is_none() {
             for ((uid, fence), orphan) in orphans {
                 let is_adopted = uid.0.is_multiple_of(2) && !self.invariants.submissions.has_deletion(*uid);
                 if let Some(job) = self.invariants.jobs.get(uid).filter(|_| is_adopted) {
-                    let job = orphaned_job(job, *uid, orphan.run.spec);
+                    let job = orphaned_job(job, *uid, orphan.run().spec);
                     actions.push(Operator::AdoptOrphan { uid: *uid, fence: *fence, job });
                 }
             }
@@ -156,7 +156,7 @@ impl Simulation {
 
     /// Objects that differ from the last request: a repeated older request may have arrived after it.
     fn corrections(&self, world: &World) -> Vec<RequestBody> {
-        let catalog = &world.state.catalog();
+        let catalog = &world.state().catalog();
         let mut corrections = Vec::new();
         let is_removal = |body: &RequestBody| matches!(body, RequestBody::Remove(_));
         if catalog.get(&extra_policy()).is_some() && !self.users.has_open(is_removal) {
@@ -179,7 +179,7 @@ impl Simulation {
     /// Whether this manager has every gang that runs. Only then may an operator confirm the recovery.
     fn nothing_unknown_runs(&self, world: &World) -> bool {
         let is_unknown = |(uid, fence): AttemptKey| {
-            world.state.workloads().get(&uid).is_some_and(|w| w.leg_of(fence).is_none())
+            world.state().workloads().get(&uid).is_some_and(|w| w.leg_of(fence).is_none())
         };
         !self.honest_machines().any(|machine| machine.runner.alive().any(is_unknown))
     }
@@ -192,14 +192,14 @@ impl Simulation {
     /// Ledgers with grants that were lost for good, together with everything that ran under them.
     fn lost_ledgers(&self, world: &World) -> Vec<(ClusterName, LedgerId)> {
         let mut lost: Vec<(ClusterName, LedgerId)> = Vec::new();
-        let workloads = world.state.workloads().iter();
+        let workloads = world.state().workloads().iter();
         for (uid, w) in workloads.filter(|(_, w)| w.on_loss() == OnLoss::Wait || w.finished().is_none()) {
-            for leg in w.legs().values().filter(|l| l.state.granted() && !self.ledger_exists(l.ledger)) {
+            for leg in w.legs().values().filter(|l| l.state().granted() && !self.ledger_exists(l.ledger())) {
                 let runs = self.honest_machines().any(|machine| {
-                    machine.runner.alive().any(|(of, fence)| of == *uid && Some(fence) == leg.fence)
+                    machine.runner.alive().any(|(of, fence)| of == *uid && Some(fence) == leg.fence())
                 });
-                let needs_operator = w.on_loss() == OnLoss::Wait || is_hostile(leg.cluster.as_str());
-                let key = (leg.cluster.clone(), leg.ledger);
+                let needs_operator = w.on_loss() == OnLoss::Wait || is_hostile(leg.cluster().as_str());
+                let key = (leg.cluster().clone(), leg.ledger());
                 if !runs && needs_operator && !lost.contains(&key) {
                     lost.push(key);
                 }
@@ -207,18 +207,17 @@ impl Simulation {
         }
         lost.retain(|(cluster, ledger)| !self.may_run_under(world, cluster, *ledger));
         // A recovery doesn't wait for a cluster that will never return.
-        if self.cx.healed && world.state.recovery().is_some() {
-            let members = &world.state.members();
+        if self.cx.healed && world.state().recovery().is_some() {
+            let members = &world.state().members();
             let awaited = world
-                .live
+                .live()
                 .recovery()
                 .awaited()
                 .iter()
-                .filter_map(|cluster| members.get(cluster).map(|m| (cluster.clone(), m.ledger)));
-            let unheard =
-                world.live.recovery().awaited().iter().filter_map(|cluster| {
-                    members.get(cluster)?.unheard.map(|ledger| (cluster.clone(), ledger))
-                });
+                .filter_map(|cluster| members.get(cluster).map(|m| (cluster.clone(), m.ledger())));
+            let unheard = world.live().recovery().awaited().iter().filter_map(|cluster| {
+                members.get(cluster)?.unheard().map(|ledger| (cluster.clone(), ledger))
+            });
             lost.extend(awaited.chain(unheard).filter(|(cluster, ledger)| {
                 let returns = self.ledger_exists(*ledger) && !is_hostile(cluster.as_str());
                 !returns && !self.may_run_under(world, cluster, *ledger)
@@ -231,8 +230,8 @@ impl Simulation {
     /// journal doesn't know.
     fn may_run_under(&self, world: &World, cluster: &ClusterName, ledger: LedgerId) -> bool {
         let is_of_another = |(uid, fence): AttemptKey| {
-            let leg = world.state.workloads().get(&uid).and_then(|w| w.leg_of(fence));
-            leg.is_some_and(|(_, leg)| leg.ledger != ledger)
+            let leg = world.state().workloads().get(&uid).and_then(|w| w.leg_of(fence));
+            leg.is_some_and(|(_, leg)| leg.ledger() != ledger)
         };
         let hosts = self.agents.iter().filter(|host| host.cluster == *cluster);
         let machines = hosts.map(|host| &self.machines[host.machine]).filter(|machine| machine.honest);

@@ -48,10 +48,10 @@ impl ResizeRequests {
     /// P1: an acknowledged size is remembered until the workload is over.
     pub(super) fn check_durability(&self, world: &World) -> Verdict {
         for (uid, requested) in &self.0 {
-            let workload = world.state.workloads().get(uid);
+            let workload = world.state().workloads().get(uid);
             let open = workload.filter(|w| w.finished().is_none() && w.deletion().is_none());
             let Some((w, pods)) = open.zip(requested.acknowledged) else { continue };
-            let has: u32 = world.queues.class(w.class()).gang.pod_sets.iter().map(|set| set.count).sum();
+            let has: u32 = world.queues().class(w.class()).gang.pod_sets.iter().map(|set| set.count).sum();
             if has as usize != pods {
                 let details = format!("a size of {pods} pods was acknowledged for {uid}, and it has {has}");
                 return violation("P1", details);

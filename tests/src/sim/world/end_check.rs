@@ -20,11 +20,11 @@ impl Simulation {
         let world = leader.map(|m| self.managers[m].expect_world());
         let open = match world {
             None => vec!["no manager leads".to_owned()],
-            Some(world) => match &world.state.recovery() {
+            Some(world) => match &world.state().recovery() {
                 Some(recovery) => {
                     vec![format!(
                         "recovery is open: {recovery:?}, waiting for {:?}",
-                        world.live.recovery().awaited()
+                        world.live().recovery().awaited()
                     )]
                 }
                 None => self.unfinished(world),
@@ -40,7 +40,7 @@ impl Simulation {
         }
         if self.cx.now > self.cx.scenario.active_ms + HEALING_MS {
             let connected =
-                world.map(|w| w.live.clusters().keys().map(ToString::to_string).collect::<Vec<_>>());
+                world.map(|w| w.live().clusters().keys().map(ToString::to_string).collect::<Vec<_>>());
             let details = format!(
                 "{} not over: {}; connected clusters: {}; open requests: {}",
                 open.len(),
@@ -69,6 +69,6 @@ impl Simulation {
             let open = w.finished().is_none() && !self.users.activity.may_stay_inactive(world, *uid);
             open.then(|| format!("{uid} ({}) is {:?}, {:?}: {}", w.name(), w.phase(), w.legs(), reason(uid)))
         };
-        world.state.workloads().iter().filter_map(describe).collect()
+        world.state().workloads().iter().filter_map(describe).collect()
     }
 }

@@ -6,7 +6,7 @@ use crate::queue::classes::Queues;
 use crate::queue::mirror::Sizes;
 use crate::state::State;
 use crate::state::workload::Workload;
-use crate::world::World;
+use crate::world::{Parts, World};
 use meridian_objects::without_prefixes;
 use meridian_queueing::model::{PodSet, PodSetAdmission, QueueId, Shape};
 use meridian_queueing::{NewWorkload, QueueState};
@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 /// The quota that was reserved for a workload, per pod set, as recorded.
 pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<PodSetAdmission> {
-    let workload = &world.state.workloads()[&uid];
-    let class = world.queues.class(workload.class()).clone();
+    let workload = &world.state().workloads()[&uid];
+    let class = world.queues().class(workload.class()).clone();
     let (flavors, gang) = (workload.flavors().clone(), workload.gang(&class));
     let counted: Vec<_> =
-        gang.pod_sets.iter().map(|set| world.config.resources.counted(&set.per_pod)).collect();
-    let state = world.mirror.queue_state_mut();
+        gang.pod_sets.iter().map(|set| world.config().resources.counted(&set.per_pod)).collect();
+    let state = world.mirror_mut().queue_state_mut();
     let mut admissions = Vec::with_capacity(gang.pod_sets.len());
     for (at, (set, counted)) in gang.pod_sets.iter().zip(&counted).enumerate() {
         let flavors = flavors.of(at);
@@ -44,26 +44,21 @@ pub(crate) fn given(world: &mut World, uid: Uid) -> Vec<PodSetAdmission> {
 }
 
 pub(crate) fn new_workload(world: &mut World, uid: Uid, queue: QueueId) -> NewWorkload {
-    let workload = &world.state.workloads()[&uid];
-    let parts = EntryParts::of(workload, world.queues.class(workload.class()), uid);
+    let workload = &world.state().workloads()[&uid];
+    let parts = EntryParts::of(workload, world.queues().class(workload.class()), uid);
     new_entry(world, uid, queue, parts)
 }
 
 pub(crate) fn new_entry(world: &mut World, uid: Uid, queue: QueueId, parts: EntryParts) -> NewWorkload {
-    pending_entry(
-        (&world.state, &world.queues, &world.config),
-        world.mirror.queue_state_mut(),
-        uid,
-        queue,
-        parts,
-    )
+    let Parts { state, queues, config, mirror, .. } = world.parts();
+    pending_entry((state, queues, config), mirror.queue_state_mut(), uid, queue, parts)
 }
 
 /// The entry that a workload would have in `queue`, in a copy of the queue state.
 pub fn preview_pending(world: &World, state: &mut QueueState, uid: Uid, queue: QueueId) -> NewWorkload {
-    let workload = &world.state.workloads()[&uid];
-    let parts = EntryParts::of(workload, world.queues.class(workload.class()), uid);
-    pending_entry((&world.state, &world.queues, &world.config), state, uid, queue, parts)
+    let workload = &world.state().workloads()[&uid];
+    let parts = EntryParts::of(workload, world.queues().class(workload.class()), uid);
+    pending_entry((world.state(), world.queues(), world.config()), state, uid, queue, parts)
 }
 
 fn pending_entry(

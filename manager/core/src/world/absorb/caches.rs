@@ -30,7 +30,7 @@ impl CachedFields {
             waits: workload.waits(),
             inactive: workload.inactive().is_some(),
             position: QueuePosition::new(workload.priority(), workload.submitted(), uid),
-            legs: workload.legs().values().map(|leg| (leg.cluster.clone(), leg.state)).collect(),
+            legs: workload.legs().values().map(|leg| (leg.cluster().clone(), leg.state())).collect(),
         }
     }
 }
@@ -194,7 +194,7 @@ impl World {
                 self.queues.charge(uid, queue, &w.flavors().usage(&gang, &total, &self.config.resources));
             }
             for leg in w.legs().values() {
-                self.loads.add(leg.cluster.clone(), uid, class);
+                self.loads.add(leg.cluster().clone(), uid, class);
             }
             if let Some(finish) = &w.finished() {
                 self.live.retention_mut().add_finished(finish.at, uid);
@@ -217,7 +217,7 @@ pub(crate) fn drop_member(world: &mut World, class: ClassId) {
 fn count_in(world: &World, counts_by_queue: &mut QueueCounts, uid: Uid, more: bool) {
     let Some(workload) = world.state.workloads().get(&uid) else { return };
     for leg in workload.legs().values() {
-        counts_by_queue.leg(leg.cluster.clone(), leg.state, more);
+        counts_by_queue.leg(leg.cluster().clone(), leg.state(), more);
     }
     let class = world.queues.class(workload.class());
     let (gang, resources) = (workload.gang(class), &world.config.resources);

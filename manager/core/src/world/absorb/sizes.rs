@@ -53,7 +53,7 @@ pub(crate) fn absorb_resized(
     } else if size_changed && workload.attempts() > 0 {
         workload.remember_size(given);
     }
-    let clusters: Vec<ClusterName> = workload.legs().values().map(|leg| leg.cluster.clone()).collect();
+    let clusters: Vec<ClusterName> = workload.legs().values().map(|leg| leg.cluster().clone()).collect();
     for cluster in clusters {
         world.loads.add(cluster, uid, new_class);
     }

@@ -23,7 +23,7 @@ impl Fleet {
     }
 
     fn is_cordoned(&self, cluster: &str) -> bool {
-        self.world.state.catalog().cluster(&cluster.into()).expect("it stays").cordoned
+        self.world.state().catalog().cluster(&cluster.into()).expect("it stays").cordoned
     }
 }
 
@@ -50,9 +50,9 @@ fn a_file_owns_its_fields_and_changes_nothing_when_it_is_read_again() {
     let mut f = Fleet::new(EU);
     f.declare(vec![cluster(&json!({"limits": {GPU: "8"}})), resource_flavor("racks")]);
     f.command(Operator::Cordon("eu".into()));
-    let before = f.world.state.last();
+    let before = f.world.state().last();
     f.declare(vec![cluster(&json!({"limits": {GPU: "8"}})), resource_flavor("racks")]);
-    assert_eq!(f.world.state.last(), before);
+    assert_eq!(f.world.state().last(), before);
     f.declare(vec![eu(), resource_flavor("racks")]);
     let there = f.stored(&Key::global(Kind::Cluster, "eu"));
     assert!(there.stored["spec"].get("limits").is_none(), "{}", there.stored);
@@ -75,9 +75,9 @@ fn a_cluster_that_leaves_the_files_stays_with_its_gang_and_gets_no_other() {
     f.settle();
     assert_eq!((f.phase(first), f.cluster_of(second)), (Some(Phase::Running), None));
     assert!(f.is_cordoned("eu") && !f.is_cordoned("us"));
-    let before = f.world.state.last();
+    let before = f.world.state().last();
     f.declare(vec![us()]);
-    assert_eq!(f.world.state.last(), before, "it is released once");
+    assert_eq!(f.world.state().last(), before, "it is released once");
     f.declare(vec![eu(), us()]);
     f.settle();
     assert_eq!(f.cluster_of(second).as_deref(), Some("eu"), "the cordon was the files' own");
@@ -107,7 +107,7 @@ fn an_object_of_a_user_never_counts_as_absent() {
     f.apply(vec![us(), eu_only()]);
     f.declare(vec![eu()]);
     assert!(!f.is_cordoned("us"));
-    assert!(f.world.state.catalog().get(&Key::global(Kind::ResidencyPolicy, "eu-only")).is_some());
+    assert!(f.world.state().catalog().get(&Key::global(Kind::ResidencyPolicy, "eu-only")).is_some());
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn the_end_of_an_attempt_ends_its_scale_up() {
     f.end(other, EndResult::Succeeded);
     f.advance(Millis::secs(4));
     assert_eq!(
-        (f.phase(gang), f.used(), f.world.state.workloads()[&gang].attempts()),
+        (f.phase(gang), f.used(), f.world.state().workloads()[&gang].attempts()),
         (Some(Phase::Running), 4, 2)
     );
     assert_eq!((f.scale_ups(), f.scale_up_answers()), (1, (1, 0)));
@@ -103,7 +103,7 @@ fn an_agent_without_scale_up_support_gets_no_such_command() {
     let (gang, _) = f.put(elastic("gang", 1));
     f.settle();
     let eu = ClusterName::new("eu");
-    f.world.live.cluster_mut(&eu).unwrap().set_features(Features::default());
+    f.world.live_mut().cluster_mut(&eu).unwrap().set_features(Features::default());
     let refused = f.refused(elastic("gang", 2));
     assert_eq!(refused.field.as_deref(), Some("spec.parallelism"));
     assert!(

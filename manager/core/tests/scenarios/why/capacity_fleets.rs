@@ -95,7 +95,7 @@ pub(super) fn larger_rack(f: &mut Fleet, uid: Uid) -> Uid {
 /// would fit.
 pub(super) fn kept() -> (Fleet, Uid) {
     let mut f = Fleet::new(EU);
-    f.world.config.starvation_guard = Some(Millis::secs(30));
+    f.world.config_mut().starvation_guard = Some(Millis::secs(30));
     f.apply(vec![cluster_queue("other", 100, &json!({})), local_queue("other", "other")]);
     wait(&mut f, "there", 2);
     wait(&mut f, "gang", 4);
@@ -156,7 +156,7 @@ pub(super) fn start_pods(f: &mut Fleet, uid: Uid) -> Uid {
 /// A starved workload has quota and waits for capacity. Another queue would borrow that quota.
 pub(super) fn reserved_for_starved() -> (Fleet, Uid) {
     let mut f = Fleet::new(EU);
-    f.world.config.starvation_guard = Some(Millis::secs(30));
+    f.world.config_mut().starvation_guard = Some(Millis::secs(30));
     teams(&mut f, [6, 0], &json!({}));
     f.submit_to("a", "there", 2, None);
     f.settle();

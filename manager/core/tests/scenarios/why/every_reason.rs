@@ -419,7 +419,7 @@ fn texts(why: &Value, fields: [&str; 2]) -> Vec<String> {
 
 /// The rows of the reasons that the manager has stored for a workload.
 fn stored(f: &Fleet, uid: Uid) -> BTreeSet<&'static str> {
-    let (before, at_clusters) = f.world.reasons(&f.world.state.workloads()[&uid]);
+    let (before, at_clusters) = f.world.reasons(&f.world.state().workloads()[&uid]);
     before.into_iter().chain(at_clusters.into_iter().flat_map(BTreeMap::values)).map(row_of).collect()
 }
 

@@ -10,7 +10,7 @@ use meridian_queueing::settings::FairSharing;
 /// all GPUs.
 fn usage_in_a(strategy: &str) -> (Fleet, Uid) {
     let mut f = Fleet::new(EU);
-    f.world.config.admission_fair_sharing = Some("half-life=10m,sampling=5s".parse().unwrap());
+    f.world.config_mut().admission_fair_sharing = Some("half-life=10m,sampling=5s".parse().unwrap());
     let mode = json!({
         "queueingStrategy": strategy,
         "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
@@ -87,7 +87,7 @@ fn with_usage_based_ordering_position_and_obstacle_follow_usage() {
 /// Two queues without own quota in a cohort with quota.
 fn cohort_of_two_queues(fair: bool) -> Fleet {
     let mut f = Fleet::regions();
-    f.world.config.fair_sharing = fair.then(FairSharing::default);
+    f.world.config_mut().fair_sharing = fair.then(FairSharing::default);
     let member = json!({"cohortName": "all"});
     f.apply(vec![
         cluster_queue("team-a", 0, &member),
@@ -186,7 +186,7 @@ fn a_position_among_too_many_workloads_is_an_estimate() {
     let submit = |f: &mut Fleet, at: usize| {
         let submission = Submission { name: Arc::from(format!("w-{at}")), ..(*template).clone() };
         f.world.absorb(
-            f.world.state.last().next(),
+            f.world.state().last().next(),
             &Record::Workload { uid: uid(at), fact: WorkloadFact::Submitted(Box::new(submission)) },
         );
     };
@@ -251,7 +251,7 @@ fn a_queue_on_hold_keeps_its_order_and_names_the_stop_policy() {
 #[test]
 fn workloads_behind_a_starved_head_name_it() {
     let mut f = Fleet::new(EU);
-    f.world.config.starvation_guard = Some(Millis::secs(30));
+    f.world.config_mut().starvation_guard = Some(Millis::secs(30));
     let [a, b] = ["a", "b"].map(|name| f.submit(name, 2));
     f.settle();
     let gang = f.submit("gang", 4);

@@ -60,7 +60,7 @@ impl Case {
 
     /// The name of the workload's cluster queue.
     pub(super) fn queue(&self) -> String {
-        let class = self.f.world.queues.class(self.f.world.state.workloads()[&self.uid].class()).clone();
+        let class = self.f.world.queues().class(self.f.world.state().workloads()[&self.uid].class()).clone();
         self.object("LocalQueue", &class.queue)["spec"]["clusterQueue"].as_str().unwrap().to_owned()
     }
 }
@@ -79,7 +79,8 @@ pub(super) fn sharing_fleet(
     admission: Option<AdmissionFairSharing>,
 ) -> Fleet {
     let mut f = Fleet::new(EU);
-    (f.world.config.fair_sharing, f.world.config.admission_fair_sharing) = (fair, admission);
+    let config = f.world.config_mut();
+    (config.fair_sharing, config.admission_fair_sharing) = (fair, admission);
     nodes(&mut f, "eu", &[("eu-1", gpus, labels)]);
     f.apply(objects.to_vec());
     f

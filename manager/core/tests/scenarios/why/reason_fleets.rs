@@ -179,7 +179,7 @@ pub(super) fn not_allowed() -> (Fleet, Uid) {
 
 pub(super) fn no_policy() -> (Fleet, Uid) {
     let (mut f, uid) = cordoned();
-    f.world.config.residency_required = true;
+    f.world.config_mut().residency_required = true;
     operate(&mut f, Operator::Uncordon("eu".into()));
     (f, uid)
 }
@@ -257,7 +257,7 @@ pub(super) fn connect(f: &mut Fleet, uid: Uid) -> Uid {
 
 pub(super) fn recovering() -> (Fleet, Uid) {
     let (mut f, uid) = cordoned();
-    let live = f.world.live.cluster_mut(&ClusterName::from("eu")).unwrap();
+    let live = f.world.live_mut().cluster_mut(&ClusterName::from("eu")).unwrap();
     *live = LiveCluster::opened(live.session(), live.heard(), Some(live));
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
     (f, uid)
@@ -265,7 +265,7 @@ pub(super) fn recovering() -> (Fleet, Uid) {
 
 pub(super) fn no_report() -> (Fleet, Uid) {
     let (mut f, uid) = cordoned();
-    let live = f.world.live.cluster_mut(&ClusterName::from("eu")).unwrap();
+    let live = f.world.live_mut().cluster_mut(&ClusterName::from("eu")).unwrap();
     *live.capacity_mut() = ClusterCapacity::default();
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
     (f, uid)

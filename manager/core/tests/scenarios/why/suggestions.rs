@@ -61,7 +61,7 @@ impl Case {
     /// Submits the workload again with this priority.
     fn resubmit_with_priority(&mut self, priority: i64) {
         self.f.write(vec![Change::Delete {
-            key: Key::namespaced(Kind::Job, "default", self.f.world.state.workloads()[&self.uid].name()),
+            key: Key::namespaced(Kind::Job, "default", self.f.world.state().workloads()[&self.uid].name()),
             uid: None,
             force: false,
         }]);
@@ -71,7 +71,7 @@ impl Case {
         let class = priority_class("urgent", priority);
         self.f.apply(vec![class]);
         self.uid = send(&mut self.f, job);
-        assert_eq!(self.f.world.state.workloads()[&self.uid].priority(), priority);
+        assert_eq!(self.f.world.state().workloads()[&self.uid].priority(), priority);
     }
 
     /// All other pending workloads, by name.
@@ -79,7 +79,7 @@ impl Case {
         let pending = self
             .f
             .world
-            .state
+            .state()
             .workloads()
             .iter()
             .filter(|(uid, w)| **uid != self.uid && w.phase() == Phase::Pending);
@@ -99,7 +99,7 @@ impl Case {
             "start or join its agent" => {
                 self.f.disconnected.clear();
                 let us: ClusterName = "us".into();
-                if self.f.world.state.catalog().cluster(&us).is_some() {
+                if self.f.world.state().catalog().cluster(&us).is_some() {
                     self.f.add_agent("us", 2_000);
                     nodes(&mut self.f, "us", &[("us-1", 64, &[])]);
                 }

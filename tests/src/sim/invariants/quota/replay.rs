@@ -385,7 +385,7 @@ impl<'a> QuotaReplay<'a> {
     /// After all records: the same workloads hold quota as in the world, and preemptions are allowed and
     /// sufficient.
     pub(crate) fn check_end(&mut self, world: &World) -> Verdict {
-        let workloads = &world.state.workloads();
+        let workloads = &world.state().workloads();
         let charged: BTreeSet<Uid> = workloads
             .iter()
             .filter(|(u, w)| w.phase().charged() && self.jobs.contains_key(u))

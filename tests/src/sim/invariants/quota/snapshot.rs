@@ -56,15 +56,15 @@ pub(crate) struct QuotaSnapshot {
 
 impl QuotaSnapshot {
     pub(crate) fn of(world: &World) -> Self {
-        let workloads = &world.state.workloads();
-        let catalog = world.state.catalog().iter();
+        let workloads = &world.state().workloads();
+        let catalog = world.state().catalog().iter();
         let declared =
             catalog.filter(|(k, _)| declares_quota(k)).map(|(k, s)| (k.clone(), s.object.clone())).collect();
         let sized =
-            workloads.iter().filter(|(_, w)| world.queues.class(w.class()).elastic || w.resizes() > 0);
+            workloads.iter().filter(|(_, w)| world.queues().class(w.class()).elastic || w.resizes() > 0);
         let size = |(uid, w): (&Uid, &meridian_manager_core::state::workload::Workload)| {
-            let pods = pods_of(world.queues.class(w.class()));
-            let elastic = world.queues.class(w.class()).elastic;
+            let pods = pods_of(world.queues().class(w.class()));
+            let elastic = world.queues().class(w.class()).elastic;
             (*uid, ElasticSize { pods, elastic, most: w.resized().map(|r| r.most.iter().sum()) })
         };
         let sizes: BTreeMap<Uid, ElasticSize> = sized.map(size).collect();
@@ -76,7 +76,7 @@ impl QuotaSnapshot {
                 counts: w.counts().cloned().or_else(|| sizes.get(uid).map(|size| vec![size.pods])),
                 reclaimable: w.spare().cloned(),
                 before_scale_up: scale_up.map(|scale_up| scale_up.before.clone()),
-                fence: w.legs().values().find(|l| l.state.granted()).and_then(|l| l.fence),
+                fence: w.legs().values().find(|l| l.state().granted()).and_then(|l| l.fence()),
                 stopping,
                 preemptor: w.preempted().filter(|_| stopping).map(|p| p.by),
             };
