@@ -59,12 +59,12 @@ impl World {
         Parts { state, config, queues, live, mirror }
     }
 
-    /// Durable state. Only absorbed records change it.
+    /// Everything that the journal keeps. Only absorbed records change it.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Volatile state.
+    /// Everything that a restart loses.
     pub fn live(&self) -> &Live {
         &self.live
     }

@@ -27,6 +27,7 @@ use meridian_manager_core::capacity::reserved;
 use meridian_manager_core::dispatch::residency;
 use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::facts::submission::Choice;
+use meridian_manager_core::state::legs::Leg;
 use meridian_manager_core::state::legs::leg::LegState;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::state::workload::{AttemptRecord, Workload};
@@ -130,7 +131,10 @@ fn explain_cluster(
         "cluster": cluster.as_str(), "region": region,
         "verdict": verdict, "reason": reason,
         "wouldHelp": remedy,
-        "estimate": leg.filter(|leg| leg.state() == LegState::Waiting).and_then(|l| l.estimate()).map(|e| e.0),
+        "estimate": leg
+            .filter(|leg| leg.state() == LegState::Waiting)
+            .and_then(Leg::estimate)
+            .map(|estimate| estimate.0),
     })
 }
 
@@ -174,7 +178,7 @@ fn able_message(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> (&'static 
 fn leg_message(
     world: &AskedWorld<'_>,
     workload: &Workload,
-    leg: &meridian_manager_core::state::legs::Leg,
+    leg: &Leg,
     now: Now,
 ) -> (&'static str, String, String) {
     let lease = leg.fence().and_then(|f| world.live().leases().get(f));
@@ -245,7 +249,7 @@ fn leg_message(
 }
 
 /// Remedy for a run that no agent reports any more: the event or command that ends it.
-fn lost_remedy(leg: &meridian_manager_core::state::legs::Leg, expires: Option<Millis>) -> String {
+fn lost_remedy(leg: &Leg, expires: Option<Millis>) -> String {
     let (cluster, ledger) = (leg.cluster(), leg.ledger());
     match expires {
         Some(left) => {

@@ -15,19 +15,19 @@ use std::sync::Arc;
 /// One workload on one cluster. Changes as its records are absorbed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Leg {
-    pub(in crate::state) cluster: ClusterName,
-    pub(in crate::state) ledger: LedgerId,
-    pub(in crate::state) state: LegState,
-    pub(in crate::state) fence: Option<Fence>,
-    pub(in crate::state) accepted: bool,
-    pub(in crate::state) note: Option<String>,
-    pub(in crate::state) estimate: Option<Millis>,
+    pub(super) cluster: ClusterName,
+    pub(super) ledger: LedgerId,
+    pub(super) state: LegState,
+    pub(super) fence: Option<Fence>,
+    pub(super) accepted: bool,
+    pub(super) note: Option<String>,
+    pub(super) estimate: Option<Millis>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::state) choice: Option<Choice>,
+    pub(super) choice: Option<Choice>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::state) replaced_ledger: Option<ReplacedLedger>,
+    pub(super) replaced_ledger: Option<ReplacedLedger>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::state) placement: Option<Arc<Placement>>,
+    pub(super) placement: Option<Arc<Placement>>,
 }
 
 /// The ledger of a granted leg was replaced, so no agent knows its pods any more.

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 /// A cluster with an agent that once opened a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
-    pub(in crate::state) ledger: LedgerId,
-    pub(in crate::state) session: Session,
-    pub(in crate::state) lost: BTreeSet<LedgerId>,
-    pub(in crate::state) since: RecordNumber,
+    pub(super) ledger: LedgerId,
+    pub(super) session: Session,
+    pub(super) lost: BTreeSet<LedgerId>,
+    pub(super) since: RecordNumber,
     #[serde(default)]
-    pub(in crate::state) session_since: RecordNumber,
+    pub(super) session_since: RecordNumber,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::state) unheard: Option<LedgerId>,
-    pub(in crate::state) admitted: bool,
+    pub(super) unheard: Option<LedgerId>,
+    pub(super) admitted: bool,
 }
 
 impl Member {
@@ -60,13 +60,13 @@ impl Member {
 /// A join token. Only its hash is kept, as the key of the map of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {
-    pub(in crate::state) cluster: ClusterName,
-    pub(in crate::state) region: Region,
-    pub(in crate::state) jurisdiction: Jurisdiction,
-    pub(in crate::state) expires: Wall,
-    pub(in crate::state) replace: bool,
+    pub(super) cluster: ClusterName,
+    pub(super) region: Region,
+    pub(super) jurisdiction: Jurisdiction,
+    pub(super) expires: Wall,
+    pub(super) replace: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::state) hosted: bool,
+    pub(super) hosted: bool,
 }
 
 impl Token {
@@ -101,11 +101,11 @@ impl Token {
 /// A run of a workload that this journal doesn't know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Orphan {
-    pub(in crate::state) cluster: ClusterName,
-    pub(in crate::state) ledger: LedgerId,
-    pub(in crate::state) run: Run,
+    pub(super) cluster: ClusterName,
+    pub(super) ledger: LedgerId,
+    pub(super) run: Run,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::state) stopping: bool,
+    pub(super) stopping: bool,
 }
 
 impl Orphan {

@@ -131,8 +131,10 @@ fn a_set_of_groups_changes_its_numbers_of_groups_and_of_pods_too() {
         let template = json!({"spec": {"containers": [{"name": "c", "image": "i",
             "resources": {"requests": requests.clone(), "limits": requests}}]}});
         json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
-            "metadata": {"name": "serve", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-            "spec": {"replicas": replicas, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}})
+            "metadata": {"name": "serve", "namespace": "default",
+                "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+            "spec": {"replicas": replicas,
+                "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}})
     };
     let mut f = Fleet::new(EU);
     let uid = f.create(set(3, 2));
