@@ -10,7 +10,7 @@ mod preemption_guard;
 use crate::load::{Loaded, ParkReason, RequeueTarget};
 use meridian_queueing::QueueState;
 use meridian_queueing::capacity_model::CapacityModel;
-use meridian_queueing::cycle::{CycleEntry, CycleReport, EntryOutcome, Eviction, Requeued};
+use meridian_queueing::cycle::{self, CycleEntry, CycleReport, EntryOutcome, Eviction, Requeued};
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::preemption::PreemptionReason;
 use preemption_guard::PreemptionGuard;
@@ -203,7 +203,7 @@ pub fn decide(loaded: &mut Loaded, capacity: &mut dyn CapacityModel, limits: &Cy
     let mut capacity = PreemptionGuard::new(capacity, extras.scale_ups);
     while decisions.cycles < cycles_max {
         decisions.cycles += 1;
-        let report = state.cycle_with_heads(&mut capacity, limits.heads_per_queue, true);
+        let report = cycle::run_once_with_heads(state, &mut capacity, limits.heads_per_queue, true);
         capacity.record(&report.preempted);
         let no_heads = report.entries.is_empty();
         let scan_unfinished = report

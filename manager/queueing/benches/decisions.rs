@@ -4,7 +4,7 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::EntryOutcome;
+use meridian_queueing::cycle::{self, EntryOutcome};
 use meridian_queueing::model::{
     ClusterQueuePreemption, Flavor, PodSet, PodSetAdmission, PreemptionRule, QueueId, QueueSetup,
     ResourceGroup, Shape, ShapeId, Workload, WorkloadId,
@@ -103,7 +103,7 @@ impl Load {
 
     fn run(&mut self) -> usize {
         let mut admitted = 0;
-        self.state.run(&mut UnlimitedCapacity, |_, report| {
+        cycle::run(&mut self.state, &mut UnlimitedCapacity, |_, report| {
             admitted += report.entries.iter().filter(|e| e.outcome == EntryOutcome::Admitted).count();
             true
         });
@@ -167,7 +167,7 @@ fn one_change(c: &mut Criterion) {
                 let queue = load.state.workload(ended).unwrap().queue;
                 load.state.remove(ended);
                 let mut next = None;
-                load.state.run(&mut UnlimitedCapacity, |_, report| {
+                cycle::run(&mut load.state, &mut UnlimitedCapacity, |_, report| {
                     next = next.or(report
                         .entries
                         .iter()
@@ -210,7 +210,7 @@ fn reclaim(c: &mut Criterion) {
                     load
                 },
                 |mut load| {
-                    let report = load.state.cycle(&mut UnlimitedCapacity, false);
+                    let report = cycle::run_once(&mut load.state, &mut UnlimitedCapacity, false);
                     assert_eq!(report.preempted.len(), 800);
                     load
                 },
@@ -240,7 +240,7 @@ fn reclaim(c: &mut Criterion) {
                 },
                 |mut load| {
                     let mut preempted = 0;
-                    load.state.run(&mut UnlimitedCapacity, |_, report| {
+                    cycle::run(&mut load.state, &mut UnlimitedCapacity, |_, report| {
                         preempted += report.preempted.len();
                         !report.preempted.is_empty()
                     });
@@ -357,7 +357,7 @@ fn play() -> (u64, usize) {
             }
         }
         load.state.set_now(i64::try_from(now).unwrap());
-        load.state.run(&mut UnlimitedCapacity, |_, report| {
+        cycle::run(&mut load.state, &mut UnlimitedCapacity, |_, report| {
             evaluated += report.entries.len();
             for entry in report.entries.iter().filter(|e| e.outcome == EntryOutcome::Admitted) {
                 let run = LARGE_SCALE[kinds[usize::try_from(entry.workload.0).unwrap()]].2;

@@ -21,8 +21,9 @@ pub(crate) use nominate::Nominee;
 pub(crate) use order::EntryOrder;
 pub use order::{EntryKey, Precedence, classical_order};
 pub use report::{CycleReport, Eviction, Recomputed};
+pub use run::{run, run_once, run_once_with_heads};
 pub(crate) use scratch::Cycle;
-pub use skipped::SkippedHead;
+pub use skipped::{SkippedHead, unchanged_shortage};
 
 /// Maximum number of flavors of a resource group in Kueue.
 pub(crate) const FLAVORS_MAX: usize = 64;

@@ -11,6 +11,10 @@ mod preview;
 mod remedies;
 mod trial;
 
-pub use competition::{CompetingWorkloads, FirstEntry};
-pub use limits::{Limit, QuotaScope};
-pub use trial::{ForbiddenBorrowing, Trial, TrialCapacity, TrialChanges};
+pub use competition::{CompetingWorkloads, FirstEntry, competing_workloads, served_before};
+pub use limits::{Limit, QuotaScope, limits};
+pub use preview::{preview, preview_in, would_fit};
+pub use remedies::{blocking_holder, needed};
+pub use trial::{
+    ForbiddenBorrowing, Trial, TrialCapacity, TrialChanges, forbidden_borrowing, try_changes, try_in,
+};

@@ -13,6 +13,8 @@ pub use crate::model::{
     Assignment, FlavorAssignment, FlavorAttempt, FlavorScan, Mode, PodSetAssignment, PreemptionPossibility,
 };
 pub(crate) use assigner::FlavorAssigner;
+pub use assigner::assign_flavors;
+pub(crate) use flavor_fit::flavor_mismatch;
 pub use granular_mode::GranularMode;
 pub use oracle::PreemptionOracle;
 pub(crate) use topology::TopologyRequests;

@@ -14,3 +14,4 @@ pub(crate) use oracle::{NoCandidatesOracle, StateOracle};
 pub use policy::{candidate_order, may_preempt, sort_candidates};
 pub(crate) use search::SearchRecord;
 pub(crate) use targets::find_targets;
+pub use targets::victims;

@@ -1,8 +1,9 @@
 //! The state that decisions read: settings, flavors, quota, cluster queues, pending workloads and holders.
 //!
 //! Each part is a type with private fields in its own module. Only this module and its submodules change
-//! them; the modules above (`flavors`, `preemption`, `cycle`, `explain`) read through accessors, and change
-//! the state through the methods here.
+//! them, and only they add methods to [`QueueState`]. The decisions in the modules above (`flavors`,
+//! `preemption`, `cycle`, `explain`) are functions of the state: they read it through accessors, and change
+//! it through the methods here.
 
 mod agenda;
 mod candidates;

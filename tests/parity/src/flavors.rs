@@ -10,6 +10,7 @@ use meridian_objects::spec::WorkloadObject;
 use meridian_planning::load::Loaded;
 use meridian_queueing::flavors::{
     Assignment, FlavorAttempt, GranularMode, Mode, PodSetAssignment, PreemptionOracle, PreemptionPossibility,
+    assign_flavors,
 };
 use meridian_queueing::model::{FlavorFungibility, QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
@@ -94,7 +95,7 @@ pub(crate) fn assign(case: &Case<'_>) -> anyhow::Result<Verdict> {
     };
     clear_usage(&mut loaded.state);
     add_usage(&mut loaded.state, &act["usage"])?;
-    let assignment = loaded.state.assign_flavors(id, queue, &mut oracle, replaced);
+    let assignment = assign_flavors(&mut loaded.state, id, queue, &mut oracle, replaced);
     compare(case, &loaded.state, &assignment)
 }
 

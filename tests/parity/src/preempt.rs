@@ -12,7 +12,7 @@ use meridian_queueing::QueueState;
 use meridian_queueing::capacity_model::UnlimitedCapacity;
 use meridian_queueing::flavors::{Assignment, FlavorAssignment, PodSetAssignment};
 use meridian_queueing::model::{QueueId, WorkloadId};
-use meridian_queueing::preemption::{PreemptionReason, Target};
+use meridian_queueing::preemption::{self, PreemptionReason, Target};
 use meridian_shared::gang::Amounts;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub(crate) fn replay(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let id = loaded.add_pending(workload, queue);
     let assignment = assignment(&mut loaded.state, id, workload, &act["assignment"])?;
     let before = loaded.state.forest().clone();
-    let targets = loaded.state.victims(&mut UnlimitedCapacity, id, &assignment);
+    let targets = preemption::victims(&mut loaded.state, &mut UnlimitedCapacity, id, &assignment);
     let (state, expect) = (&loaded.state, case.expect());
     let mut differences = Differences::default();
     differences.decision("usage is unchanged by the search", &(*state.forest() == before), &true);

@@ -12,7 +12,7 @@ use crate::verdict::{Differences, Verdict};
 use meridian_planning::load::Loaded;
 use meridian_queueing::QueueState;
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::{CycleEntry, CycleReport, EntryOutcome, Eviction, Recomputed};
+use meridian_queueing::cycle::{self, CycleEntry, CycleReport, EntryOutcome, Eviction, Recomputed};
 use meridian_queueing::model::{Delayed, QueueId, WorkloadId};
 use records::Records;
 use serde_json::Value;
@@ -91,7 +91,7 @@ impl Run<'_> {
 
     fn cycle(&mut self, second_pass: bool) {
         let before = self.loaded.state.clone();
-        let report = self.loaded.state.cycle(&mut UnlimitedCapacity, second_pass);
+        let report = cycle::run_once(&mut self.loaded.state, &mut UnlimitedCapacity, second_pass);
         if let Some(error) = self.case.act()["statusPatchError"].as_str() {
             self.undo(&report, error, &before);
             return;

@@ -10,7 +10,7 @@ use crate::live::counts::Count;
 use crate::state::legs::leg;
 use crate::world::World;
 use crate::world::turn::Turn;
-use meridian_queueing::cycle::{CycleEntry, CycleReport, EntryOutcome, SkippedHead};
+use meridian_queueing::cycle::{self, CycleEntry, CycleReport, EntryOutcome, SkippedHead};
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::preemption::PreemptionReason;
 use meridian_shared::ids::Uid;
@@ -96,7 +96,7 @@ fn run_cycles(turn: &mut Turn<'_>, budget: &mut TurnBudget) -> CycleResults {
     let mut clusters = Clusters::new(turn);
     let queue_state = Arc::make_mut(&mut taken);
     queue_state.set_now(clusters.turn.now.wall.0);
-    queue_state.run(&mut clusters, |_, report| {
+    cycle::run(queue_state, &mut clusters, |_, report| {
         // Once a preemptor is admitted, the victims that backed off for it return to their queues before the
         // next cycle. Otherwise later workloads would preempt others for capacity that these victims get
         // back.

@@ -1,7 +1,7 @@
 //! Why a flavor can't be assigned: a stable name, the flavor and resource, and a message.
 
 use meridian_queueing::cycle::CycleEntry;
-use meridian_queueing::explain::{ForbiddenBorrowing, Trial, TrialCapacity, TrialChanges};
+use meridian_queueing::explain::{self, ForbiddenBorrowing, Trial, TrialCapacity, TrialChanges};
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{Obstacle, Reason, Shape, WorkloadId};
 use meridian_queueing::names::FlavorId;
@@ -54,10 +54,12 @@ pub(super) fn forbidden_borrowing(state: &QueueState, entry: &CycleEntry) -> Vec
         return Vec::new();
     }
     let usage: Vec<_> = entry.assignment.usage.iter().map(|(key, amount)| (*key, amount.0)).collect();
-    let borrowed = state.forbidden_borrowing(entry.workload, &usage);
+    let borrowed = explain::forbidden_borrowing(state, entry.workload, &usage);
     let nominal = borrowed.iter().map(|one| (one.key, one.asks)).collect();
     let changes = TrialChanges { nominal, ..TrialChanges::default() };
-    if borrowed.is_empty() || state.try_changes(entry.workload, &changes, &QuotaOnly) == Trial::Pending {
+    if borrowed.is_empty()
+        || explain::try_changes(state, entry.workload, &changes, &QuotaOnly) == Trial::Pending
+    {
         return Vec::new();
     }
     let reason = |one: &ForbiddenBorrowing| {

@@ -1,7 +1,7 @@
 //! Nomination: chooses flavors and victims for every head, all by the same state.
 
 use crate::cycle::{Cycle, CycleEntry};
-use crate::flavors::FlavorAssigner;
+use crate::flavors::{FlavorAssigner, topology};
 use crate::model::{Assignment, FlavorScan, Mode, Obstacle, QueueId, Target, WorkloadId};
 use crate::names::{FlavorId, ResourceId};
 use crate::pod_set_reducer;
@@ -70,7 +70,7 @@ impl Cycle<'_> {
         }
         let (mut assignment, targets) =
             self.first_assignment(workload, entry.queue, preempting.as_deref().or(nominated));
-        self.state.place_with_victims(workload, &mut assignment, &targets);
+        topology::place_with_victims(self.state, workload, &mut assignment, &targets);
         if preempting.is_some() || !self.state.get(&workload).marks().pinned.is_empty() {
             // Nor does it try the next flavor while no cluster has capacity in this one.
             assignment.scan.tried.clear();

@@ -1,7 +1,7 @@
 //! Processes an entry by the state that previous entries left.
 
 use crate::cycle::nominate::nomination;
-use crate::cycle::{Cycle, CycleEntry, EntryOutcome, Eviction};
+use crate::cycle::{Cycle, CycleEntry, EntryOutcome, Eviction, requeue};
 use crate::model::{Mode, Obstacle, PendingPreemption, PodSetAdmission, PodSetAssignment, WorkloadId};
 
 impl Cycle<'_> {
@@ -50,7 +50,7 @@ impl Cycle<'_> {
             return self.admit(entry, slice);
         }
         entry.end(EntryOutcome::NoCapacity, Obstacle::TopologyPlacementFailed);
-        if self.state.must_await_victims(entry) {
+        if requeue::must_await_victims(self.state, entry) {
             self.take(entry);
         } else if self.state.is_starved(entry.workload) {
             self.try_other_flavors_or_reserve(entry);

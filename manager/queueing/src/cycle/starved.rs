@@ -6,28 +6,26 @@ use crate::queue_state::QueueState;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-impl QueueState {
-    /// Indexes of the entries of starved heads: those with stopping victims first, because the victims were
-    /// chosen before the other reservations; then by priority and age. Pinned by
-    /// `semantics::starvation::starved_preemptor_comes_first`.
-    pub(crate) fn starved_entries(&self, entries: &[CycleEntry]) -> Vec<usize> {
-        if self.starved_heads().next().is_none() {
-            return Vec::new();
-        }
-        let mut found: Vec<usize> =
-            (0..entries.len()).filter(|at| self.is_starved(entries[*at].workload)).collect();
-        found.sort_by_cached_key(|at| {
-            let workload = &self.get(&entries[*at].workload);
-            let id = entries[*at].workload;
-            (!self.awaits_victims(id), Reverse(self.priority_of(workload)), workload.since, id)
-        });
-        found
+/// Indexes of the entries of starved heads: those with stopping victims first, because the victims were
+/// chosen before the other reservations; then by priority and age. Pinned by
+/// `semantics::starvation::starved_preemptor_comes_first`.
+pub(super) fn starved_entries(state: &QueueState, entries: &[CycleEntry]) -> Vec<usize> {
+    if state.starved_heads().next().is_none() {
+        return Vec::new();
     }
+    let mut found: Vec<usize> =
+        (0..entries.len()).filter(|at| state.is_starved(entries[*at].workload)).collect();
+    found.sort_by_cached_key(|at| {
+        let workload = &state.get(&entries[*at].workload);
+        let id = entries[*at].workload;
+        (!state.awaits_victims(id), Reverse(state.priority_of(workload)), workload.since, id)
+    });
+    found
+}
 
-    /// Whether an entry can't be admitted even if all others end.
-    pub(crate) fn is_infeasible(entry: &CycleEntry) -> bool {
-        matches!(entry.outcome, EntryOutcome::NoFit | EntryOutcome::Rejected)
-    }
+/// Whether an entry can't be admitted even if all others end.
+pub(super) fn is_infeasible(entry: &CycleEntry) -> bool {
+    matches!(entry.outcome, EntryOutcome::NoFit | EntryOutcome::Rejected)
 }
 
 impl Cycle<'_> {

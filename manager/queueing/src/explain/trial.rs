@@ -83,120 +83,121 @@ impl CapacityModel for CopiedCapacity<'_> {
     }
 }
 
-impl QueueState {
-    /// Evaluates a pending workload on a copy of the state with some changes and without other pending
-    /// workloads.
-    pub fn try_changes(&self, id: WorkloadId, changes: &TrialChanges, capacity: &dyn TrialCapacity) -> Trial {
-        let mut copy = self.copy_of_quota(self.tree_of(id));
-        let originals = copy.copy_holders(self, self.tree_of(id), &changes.ended);
-        copy.apply_changes(self.get(&id).queue, changes);
-        let copied = copy.copy_workload(self, id);
-        if let Some(priority) = changes.priority {
-            copy.resubmit(copied, priority);
-        }
-        copy.decide_trial(copied, CopiedCapacity { capacity, originals })
+/// Evaluates a pending workload on a copy of the state with some changes and without other pending workloads.
+pub fn try_changes(
+    state: &QueueState,
+    id: WorkloadId,
+    changes: &TrialChanges,
+    capacity: &dyn TrialCapacity,
+) -> Trial {
+    let mut copy = state.copy_of_quota(state.tree_of(id));
+    let originals = copy_holders(&mut copy, state, state.tree_of(id), &changes.ended);
+    apply_changes(&mut copy, state.get(&id).queue, changes);
+    let copied = copy.copy_workload(state, id);
+    if let Some(priority) = changes.priority {
+        copy.resubmit(copied, priority);
     }
+    decide_trial(&mut copy, copied, CopiedCapacity { capacity, originals })
+}
 
-    /// Evaluates a workload that isn't part of the state, on a copy in which it is pending in a queue,
-    /// without other pending workloads. `None` if the queue has no quota node.
-    pub fn try_in(
-        &self,
-        queue: QueueId,
-        workload: impl FnOnce(&mut Self) -> NewWorkload,
-        capacity: &dyn TrialCapacity,
-    ) -> Option<Trial> {
-        self.queue(queue).node?;
-        let tree = self.queue(queue).tree;
-        let mut copy = self.copy_of_quota(tree);
-        let originals = copy.copy_holders(self, tree, &[]);
-        let new = workload(&mut copy);
-        let added = copy.add_pending(new);
-        Some(copy.decide_trial(added, CopiedCapacity { capacity, originals }))
-    }
+/// Evaluates a workload that isn't part of the state, on a copy in which it is pending in a queue, without
+/// other pending workloads. `None` if the queue has no quota node.
+pub fn try_in(
+    state: &QueueState,
+    queue: QueueId,
+    workload: impl FnOnce(&mut QueueState) -> NewWorkload,
+    capacity: &dyn TrialCapacity,
+) -> Option<Trial> {
+    state.queue(queue).node?;
+    let tree = state.queue(queue).tree;
+    let mut copy = state.copy_of_quota(tree);
+    let originals = copy_holders(&mut copy, state, tree, &[]);
+    let new = workload(&mut copy);
+    let added = copy.add_pending(new);
+    Some(decide_trial(&mut copy, added, CopiedCapacity { capacity, originals }))
+}
 
-    fn decide_trial(&mut self, id: WorkloadId, mut model: CopiedCapacity<'_>) -> Trial {
-        let entry = self.decide(id, &mut model);
-        let capacity = model.capacity;
-        match entry.assignment.mode() {
-            Mode::Fit if capacity.fits_without(&[]) => Trial::Admitted,
-            Mode::Preempt if !entry.targets.is_empty() => {
-                let original = |target: &Target| model.originals.get(&target.workload).copied();
-                Trial::Preempts(entry.targets.iter().filter_map(original).collect())
-            }
-            _ => Trial::Pending,
+fn decide_trial(state: &mut QueueState, id: WorkloadId, mut model: CopiedCapacity<'_>) -> Trial {
+    let entry = decide(state, id, &mut model);
+    let capacity = model.capacity;
+    match entry.assignment.mode() {
+        Mode::Fit if capacity.fits_without(&[]) => Trial::Admitted,
+        Mode::Preempt if !entry.targets.is_empty() => {
+            let original = |target: &Target| model.originals.get(&target.workload).copied();
+            Trial::Preempts(entry.targets.iter().filter_map(original).collect())
         }
+        _ => Trial::Pending,
     }
+}
 
-    /// Quota that the queue of a workload would borrow although it may not preempt others while it borrows.
-    /// Empty unless the queue could otherwise reclaim quota from its cohort.
-    pub fn forbidden_borrowing(
-        &self,
-        id: WorkloadId,
-        usage: &[((FlavorId, ResourceId), i64)],
-    ) -> Vec<ForbiddenBorrowing> {
-        let queue = self.queue(self.get(&id).queue);
-        let policies = &queue.setup.preemption;
-        let reclaims =
-            !matches!(policies.reclaim_within_cohort, PreemptionRule::Never | PreemptionRule::Unset);
-        let Some((node, tree)) = queue.node.zip(queue.tree).filter(|_| reclaims) else { return Vec::new() };
-        if self.settings().fair_sharing.is_some() || policies.borrow_within_cohort.is_some() {
-            return Vec::new();
-        }
-        let would_borrow = |(key, amount): &((FlavorId, ResourceId), i64)| {
-            let here = self.forest().cell(node, self.forest().find_cell(tree, *key)?);
-            let (nominal, asks) = (here.quota.nominal, here.usage + Amount(*amount));
-            (nominal < asks).then_some(ForbiddenBorrowing { key: *key, nominal: nominal.0, asks: asks.0 })
-        };
-        usage.iter().filter_map(would_borrow).collect()
+/// Quota that the queue of a workload would borrow although it may not preempt others while it borrows. Empty
+/// unless the queue could otherwise reclaim quota from its cohort.
+pub fn forbidden_borrowing(
+    state: &QueueState,
+    id: WorkloadId,
+    usage: &[((FlavorId, ResourceId), i64)],
+) -> Vec<ForbiddenBorrowing> {
+    let queue = state.queue(state.get(&id).queue);
+    let policies = &queue.setup.preemption;
+    let reclaims = !matches!(policies.reclaim_within_cohort, PreemptionRule::Never | PreemptionRule::Unset);
+    let Some((node, tree)) = queue.node.zip(queue.tree).filter(|_| reclaims) else { return Vec::new() };
+    if state.settings().fair_sharing.is_some() || policies.borrow_within_cohort.is_some() {
+        return Vec::new();
     }
+    let would_borrow = |(key, amount): &((FlavorId, ResourceId), i64)| {
+        let here = state.forest().cell(node, state.forest().find_cell(tree, *key)?);
+        let (nominal, asks) = (here.quota.nominal, here.usage + Amount(*amount));
+        (nominal < asks).then_some(ForbiddenBorrowing { key: *key, nominal: nominal.0, asks: asks.0 })
+    };
+    usage.iter().filter_map(would_borrow).collect()
+}
 
-    /// Copies the holders of a tree, except those that have ended. Returns the originals by their copies;
-    /// empty if there are too many.
-    fn copy_holders(
-        &mut self,
-        of: &Self,
-        tree: Option<TreeId>,
-        ended: &[WorkloadId],
-    ) -> BTreeMap<WorkloadId, WorkloadId> {
-        let ended: BTreeSet<WorkloadId> = ended.iter().copied().collect();
-        let queues = of.queue_list().map(|(_, queue)| of.queue(queue)).filter(|queue| queue.tree == tree);
-        let holders: Vec<WorkloadId> = queues.flat_map(|queue| &queue.holders).copied().collect();
-        let copies = holders.len() <= HOLDERS_MAX;
-        let mut originals = BTreeMap::new();
-        for holder in holders {
-            let (one, node) = (of.get(&holder), of.node_of(holder));
-            let Some((holding, node)) = one.holding.as_ref().zip(node) else { continue };
-            let leaves = ended.contains(&holder);
-            if !leaves && !copies {
-                continue;
-            }
-            for (cell, amount) in &holding.charge {
-                self.remove_usage(node, *cell, *amount);
-            }
-            if !leaves {
-                originals.insert(self.copy_holder(of, holder, holding), holder);
-            }
+/// Copies the holders of a tree, except those that have ended. Returns the originals by their copies; empty
+/// if there are too many.
+fn copy_holders(
+    copy: &mut QueueState,
+    of: &QueueState,
+    tree: Option<TreeId>,
+    ended: &[WorkloadId],
+) -> BTreeMap<WorkloadId, WorkloadId> {
+    let ended: BTreeSet<WorkloadId> = ended.iter().copied().collect();
+    let queues = of.queue_list().map(|(_, queue)| of.queue(queue)).filter(|queue| queue.tree == tree);
+    let holders: Vec<WorkloadId> = queues.flat_map(|queue| &queue.holders).copied().collect();
+    let copies = holders.len() <= HOLDERS_MAX;
+    let mut originals = BTreeMap::new();
+    for holder in holders {
+        let (one, node) = (of.get(&holder), of.node_of(holder));
+        let Some((holding, node)) = one.holding.as_ref().zip(node) else { continue };
+        let leaves = ended.contains(&holder);
+        if !leaves && !copies {
+            continue;
         }
-        originals
-    }
-
-    fn apply_changes(&mut self, queue: QueueId, changes: &TrialChanges) {
-        if let Some(started) = changes.started {
-            let mut setup = (*self.queue(started).setup).clone();
-            setup.inactive = None;
-            self.assume_setup(started, setup);
+        for (cell, amount) in &holding.charge {
+            copy.remove_usage(node, *cell, *amount);
         }
-        if !changes.nominal.is_empty() {
-            self.assume_nominal(queue, &changes.nominal);
+        if !leaves {
+            originals.insert(copy.copy_holder(of, holder, holding), holder);
         }
     }
+    originals
+}
 
-    fn decide(&mut self, id: WorkloadId, capacity: &mut dyn CapacityModel) -> CycleEntry {
-        let queue = self.get(&id).queue;
-        let mut cycle = Cycle::new(self, capacity);
-        cycle
-            .nominate(&[Nominee { workload: id, second_pass: false }])
-            .pop()
-            .unwrap_or_else(|| CycleEntry::new(id, queue, false))
+fn apply_changes(copy: &mut QueueState, queue: QueueId, changes: &TrialChanges) {
+    if let Some(started) = changes.started {
+        let mut setup = (*copy.queue(started).setup).clone();
+        setup.inactive = None;
+        copy.assume_setup(started, setup);
     }
+    if !changes.nominal.is_empty() {
+        copy.assume_nominal(queue, &changes.nominal);
+    }
+}
+
+fn decide(state: &mut QueueState, id: WorkloadId, capacity: &mut dyn CapacityModel) -> CycleEntry {
+    let queue = state.get(&id).queue;
+    let mut cycle = Cycle::new(state, capacity);
+    cycle
+        .nominate(&[Nominee { workload: id, second_pass: false }])
+        .pop()
+        .unwrap_or_else(|| CycleEntry::new(id, queue, false))
 }

@@ -35,17 +35,15 @@ pub(super) struct GroupRequest<'r> {
     pub(super) usage: &'r Usage,
 }
 
-impl QueueState {
-    /// Assigns flavors in a queue by the current state. `oracle` simulates preemption.
-    pub fn assign_flavors(
-        &mut self,
-        workload: WorkloadId,
-        queue: QueueId,
-        oracle: &mut dyn PreemptionOracle,
-        replaces: Option<WorkloadId>,
-    ) -> Assignment {
-        FlavorAssigner::new(self, workload, queue, oracle, replaces).assign(None)
-    }
+/// Assigns flavors in a queue by the current state. `oracle` simulates preemption.
+pub fn assign_flavors(
+    state: &mut QueueState,
+    workload: WorkloadId,
+    queue: QueueId,
+    oracle: &mut dyn PreemptionOracle,
+    replaces: Option<WorkloadId>,
+) -> Assignment {
+    FlavorAssigner::new(state, workload, queue, oracle, replaces).assign(None)
 }
 
 impl<'a> FlavorAssigner<'a> {

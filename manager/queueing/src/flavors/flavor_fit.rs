@@ -6,64 +6,62 @@ use crate::queue_state::QueueState;
 use meridian_shared::gang::TaintEffect;
 use std::collections::BTreeMap;
 
-impl QueueState {
-    /// Why the flavor is unsuitable for these pod sets, regardless of quota.
-    pub(crate) fn flavor_mismatch(
-        &self,
-        queue: QueueId,
-        shape: &Shape,
-        group: &[usize],
-        resource_group: &ResourceGroup,
-        flavor: FlavorId,
-    ) -> Option<Reason> {
-        let Some(spec) = self.flavor(flavor) else { return Some(Reason::FlavorNotFound { flavor }) };
-        for at in group {
-            let set = &shape.pod_sets[*at];
-            if (self.settings().gates.topology || self.settings().placed_by_others)
-                && let Some(why) = self.topology_mismatch(queue, set, flavor, resource_group)
-            {
-                return Some(why);
-            }
-            let untolerated = spec.taints.iter().find(|taint| {
-                taint.effect != TaintEffect::PreferNoSchedule
-                    && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint))
-            });
-            if let Some(taint) = untolerated {
-                return Some(Reason::Taint { flavor, taint: taint.to_string() });
-            }
-            let selected =
-                set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));
-            if !selected || !matches_affinity(set, &spec.labels) {
-                return Some(Reason::Affinity { flavor });
-            }
+/// Why the flavor is unsuitable for these pod sets, regardless of quota.
+pub(crate) fn flavor_mismatch(
+    state: &QueueState,
+    queue: QueueId,
+    shape: &Shape,
+    group: &[usize],
+    resource_group: &ResourceGroup,
+    flavor: FlavorId,
+) -> Option<Reason> {
+    let Some(spec) = state.flavor(flavor) else { return Some(Reason::FlavorNotFound { flavor }) };
+    for at in group {
+        let set = &shape.pod_sets[*at];
+        if (state.settings().gates.topology || state.settings().placed_by_others)
+            && let Some(why) = topology_mismatch(state, queue, set, flavor, resource_group)
+        {
+            return Some(why);
         }
-        None
+        let untolerated = spec.taints.iter().find(|taint| {
+            taint.effect != TaintEffect::PreferNoSchedule
+                && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint))
+        });
+        if let Some(taint) = untolerated {
+            return Some(Reason::Taint { flavor, taint: taint.to_string() });
+        }
+        let selected = set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));
+        if !selected || !matches_affinity(set, &spec.labels) {
+            return Some(Reason::Affinity { flavor });
+        }
     }
+    None
+}
 
-    fn topology_mismatch(
-        &self,
-        queue: QueueId,
-        set: &PodSet,
-        flavor: FlavorId,
-        resource_group: &ResourceGroup,
-    ) -> Option<Reason> {
-        let spec = self.flavor(flavor)?;
-        if set.requests_topology() {
-            if spec.topology.is_none() {
-                // The flavor may still provide resources that aren't on nodes.
-                let overlaps = set.on_node.keys().any(|name| {
-                    self.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r))
-                });
-                return overlaps.then_some(Reason::NoTopology { flavor });
-            }
-            if !self.has_topology(flavor) && spec.levels.is_none() {
-                return Some(Reason::TopologyUnknown { flavor });
-            }
-            return (!self.has_levels(flavor, set)).then_some(Reason::NoLevel { flavor });
+fn topology_mismatch(
+    state: &QueueState,
+    queue: QueueId,
+    set: &PodSet,
+    flavor: FlavorId,
+    resource_group: &ResourceGroup,
+) -> Option<Reason> {
+    let spec = state.flavor(flavor)?;
+    if set.requests_topology() {
+        if spec.topology.is_none() {
+            // The flavor may still provide resources that aren't on nodes.
+            let overlaps = set
+                .on_node
+                .keys()
+                .any(|name| state.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r)));
+            return overlaps.then_some(Reason::NoTopology { flavor });
         }
-        let implied = self.queue(queue).topology_only;
-        (!implied && spec.topology.is_some()).then_some(Reason::TopologyOnly { flavor })
+        if !state.has_topology(flavor) && spec.levels.is_none() {
+            return Some(Reason::TopologyUnknown { flavor });
+        }
+        return (!state.has_levels(flavor, set)).then_some(Reason::NoLevel { flavor });
     }
+    let implied = state.queue(queue).topology_only;
+    (!implied && spec.topology.is_some()).then_some(Reason::TopologyOnly { flavor })
 }
 
 /// Whether the required node affinity matches a flavor's labels. Keys without a label of the flavor are

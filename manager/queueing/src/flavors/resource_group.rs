@@ -3,7 +3,7 @@
 use crate::amount::Amount;
 use crate::flavors::assigner::GroupRequest;
 use crate::flavors::attempts::Attempts;
-use crate::flavors::{FlavorAssigner, GranularMode};
+use crate::flavors::{FlavorAssigner, GranularMode, flavor_mismatch};
 use crate::model::{
     FlavorAssignment, Mode, Obstacle, PreemptionPossibility, PreemptionRule, QueueSetup, Reason,
     ResourceGroup, amount_of, request_totals,
@@ -102,7 +102,7 @@ impl FlavorAssigner<'_> {
                 continue;
             }
             let mismatch =
-                self.state.flavor_mismatch(self.queue, request.shape, request.group, resource_group, flavor);
+                flavor_mismatch(self.state, self.queue, request.shape, request.group, resource_group, flavor);
             if let Some(why) = mismatch {
                 attempts.no_fit(flavor, why.clone());
                 reasons.push(why);

@@ -51,198 +51,190 @@ enum PodSetTopology {
 /// Domains by index of the pod set.
 type ChosenDomains = Vec<(usize, TopologyAssignment)>;
 
-impl QueueState {
-    /// The pod sets whose nodes the assignment determines. Records delayed and invalid requests in the
-    /// assignment.
-    fn topology_requests_of(&self, id: WorkloadId, assignment: &mut Assignment) -> TopologyRequests {
-        let workload = self.get(&id);
-        let mut requests = TopologyRequests::default();
-        for (at, set) in self.shape_of(workload.shape).pod_sets.iter().enumerate() {
-            match self.pod_set_topology(workload, at, set, assignment) {
-                PodSetTopology::Settled => {}
-                PodSetTopology::Delayed => assignment.pod_sets[at].delayed = Some(Delayed::Pending),
-                PodSetTopology::Invalid(why) => assignment.mark_infeasible(at, Reason::TopologyFlavors(why)),
-                PodSetTopology::Requested(flavor, request) => requests
-                    .by_flavor
-                    .entry(self.flavor_name(flavor).clone())
-                    .or_insert_with(|| (flavor, PlacedSets::new()))
-                    .1
-                    .push((at, *request)),
-            }
-        }
-        requests
-    }
-
-    fn pod_set_topology(
-        &self,
-        workload: &Workload,
-        at: usize,
-        set: &PodSet,
-        assignment: &Assignment,
-    ) -> PodSetTopology {
-        let (queue, marks) = (self.queue(workload.queue), workload.marks());
-        let implied = !set.requests_topology() && queue.topology_only;
-        let Some(given) = assignment.pod_sets.get(at) else { return PodSetTopology::Settled };
-        let is_lost = |placed: &TopologyAssignment| marks.lost_nodes.iter().any(|node| placed.has_node(node));
-        let settled = given.placement.as_ref().is_some_and(|placed| !is_lost(placed));
-        if (!implied && !set.requests_topology()) || given.infeasible || given.count == 0 || settled {
-            return PodSetTopology::Settled;
-        }
-        let elastic = marks.elastic && self.settings().gates.elastic_slices_with_topology;
-        let constraint = set.topology.as_ref().and_then(|t| t.constraint.as_ref()).filter(|_| elastic);
-        let conflict = match constraint {
-            Some(Constraint::Required(_)) => Some("an elastic workload can't require one topology domain"),
-            Some(Constraint::Preferred(_)) => Some("an elastic workload can't prefer one topology domain"),
-            _ => None,
-        };
-        if let Some(why) = conflict {
-            return PodSetTopology::Invalid(Arc::from(why));
-        }
-        let flavor = match self.only_flavor(workload.queue, given.flavors.iter().map(|(_, c)| c.flavor)) {
-            Err(why) => return PodSetTopology::Invalid(why),
-            Ok(flavor) => flavor,
-        };
-        // A worker cluster or a provider must act first; the domains are chosen afterwards.
-        if queue.setup.placed_elsewhere
-            || (workload.holding.is_none() && queue.setup.provisioned.contains(&flavor))
-        {
-            return PodSetTopology::Delayed;
-        }
-        let replaced = assignment.replaces.filter(|_| elastic).and_then(|old| self.workload(old));
-        let previous = replaced
-            .and_then(|old| old.holding.as_ref())
-            .and_then(|h| h.given.get(at))
-            .and_then(|g| g.placement.clone());
-        let request = request(set, given.count, implied, marks.updates.get(&set.name), previous);
-        PodSetTopology::Requested(flavor, Box::new(request))
-    }
-
-    /// The only flavor with a topology among `flavors`.
-    fn only_flavor(
-        &self,
-        queue: QueueId,
-        flavors: impl Iterator<Item = FlavorId>,
-    ) -> Result<FlavorId, Arc<str>> {
-        let setup = &self.queue(queue).setup;
-        if !setup.groups.iter().flat_map(|g| &g.flavors).any(|f| self.has_topology(*f)) {
-            return Err(Arc::from("it requests a topology, but none is known"));
-        }
-        let mut found: Vec<FlavorId> = flavors.filter(|f| self.has_topology(*f)).collect();
-        found.sort_by(|a, b| self.flavor_name(*a).cmp(self.flavor_name(*b)));
-        found.dedup();
-        match found.as_slice() {
-            [] => Err(Arc::from("none of its flavors has a topology")),
-            [one] => Ok(*one),
-            more => {
-                let names: Vec<&str> = more.iter().map(|f| &**self.flavor_name(*f)).collect();
-                Err(Arc::from(format!("more than one of its flavors has a topology: {}", names.join(", "))))
-            }
+/// The pod sets whose nodes the assignment determines. Records delayed and invalid requests in the
+/// assignment.
+fn topology_requests_of(state: &QueueState, id: WorkloadId, assignment: &mut Assignment) -> TopologyRequests {
+    let workload = state.get(&id);
+    let mut requests = TopologyRequests::default();
+    for (at, set) in state.shape_of(workload.shape).pod_sets.iter().enumerate() {
+        match pod_set_topology(state, workload, at, set, assignment) {
+            PodSetTopology::Settled => {}
+            PodSetTopology::Delayed => assignment.pod_sets[at].delayed = Some(Delayed::Pending),
+            PodSetTopology::Invalid(why) => assignment.mark_infeasible(at, Reason::TopologyFlavors(why)),
+            PodSetTopology::Requested(flavor, request) => requests
+                .by_flavor
+                .entry(state.flavor_name(flavor).clone())
+                .or_insert_with(|| (flavor, PlacedSets::new()))
+                .1
+                .push((at, *request)),
         }
     }
+    requests
+}
 
-    /// The pod sets whose nodes the assignment determines. Leaves the assignment unchanged.
-    pub(crate) fn topology_requests(
-        &self,
-        id: WorkloadId,
-        assignment: &Assignment,
-    ) -> Option<TopologyRequests> {
-        if !self.settings().gates.topology || !self.topologies().knows_any() {
-            return None;
+fn pod_set_topology(
+    state: &QueueState,
+    workload: &Workload,
+    at: usize,
+    set: &PodSet,
+    assignment: &Assignment,
+) -> PodSetTopology {
+    let (queue, marks) = (state.queue(workload.queue), workload.marks());
+    let implied = !set.requests_topology() && queue.topology_only;
+    let Some(given) = assignment.pod_sets.get(at) else { return PodSetTopology::Settled };
+    let is_lost = |placed: &TopologyAssignment| marks.lost_nodes.iter().any(|node| placed.has_node(node));
+    let settled = given.placement.as_ref().is_some_and(|placed| !is_lost(placed));
+    if (!implied && !set.requests_topology()) || given.infeasible || given.count == 0 || settled {
+        return PodSetTopology::Settled;
+    }
+    let elastic = marks.elastic && state.settings().gates.elastic_slices_with_topology;
+    let constraint = set.topology.as_ref().and_then(|t| t.constraint.as_ref()).filter(|_| elastic);
+    let conflict = match constraint {
+        Some(Constraint::Required(_)) => Some("an elastic workload can't require one topology domain"),
+        Some(Constraint::Preferred(_)) => Some("an elastic workload can't prefer one topology domain"),
+        _ => None,
+    };
+    if let Some(why) = conflict {
+        return PodSetTopology::Invalid(Arc::from(why));
+    }
+    let flavor = match only_flavor(state, workload.queue, given.flavors.iter().map(|(_, c)| c.flavor)) {
+        Err(why) => return PodSetTopology::Invalid(why),
+        Ok(flavor) => flavor,
+    };
+    // A worker cluster or a provider must act first; the domains are chosen afterwards.
+    if queue.setup.placed_elsewhere
+        || (workload.holding.is_none() && queue.setup.provisioned.contains(&flavor))
+    {
+        return PodSetTopology::Delayed;
+    }
+    let replaced = assignment.replaces.filter(|_| elastic).and_then(|old| state.workload(old));
+    let previous = replaced
+        .and_then(|old| old.holding.as_ref())
+        .and_then(|h| h.given.get(at))
+        .and_then(|g| g.placement.clone());
+    let request = request(set, given.count, implied, marks.updates.get(&set.name), previous);
+    PodSetTopology::Requested(flavor, Box::new(request))
+}
+
+/// The only flavor with a topology among `flavors`.
+fn only_flavor(
+    state: &QueueState,
+    queue: QueueId,
+    flavors: impl Iterator<Item = FlavorId>,
+) -> Result<FlavorId, Arc<str>> {
+    let setup = &state.queue(queue).setup;
+    if !setup.groups.iter().flat_map(|g| &g.flavors).any(|f| state.has_topology(*f)) {
+        return Err(Arc::from("it requests a topology, but none is known"));
+    }
+    let mut found: Vec<FlavorId> = flavors.filter(|f| state.has_topology(*f)).collect();
+    found.sort_by(|a, b| state.flavor_name(*a).cmp(state.flavor_name(*b)));
+    found.dedup();
+    match found.as_slice() {
+        [] => Err(Arc::from("none of its flavors has a topology")),
+        [one] => Ok(*one),
+        more => {
+            let names: Vec<&str> = more.iter().map(|f| &**state.flavor_name(*f)).collect();
+            Err(Arc::from(format!("more than one of its flavors has a topology: {}", names.join(", "))))
         }
-        let requests = self.topology_requests_of(id, &mut assignment.clone());
-        (!requests.by_flavor.is_empty()).then_some(requests)
     }
+}
 
-    /// Domains for all requests, or the first pod set that doesn't fit. `empty` ignores all usage.
-    pub(crate) fn find_domains(
-        &self,
-        requests: &TopologyRequests,
-        id: WorkloadId,
-        empty: bool,
-    ) -> Result<ChosenDomains, PlacementFailure> {
-        let (chosen, failed) = self.search_domains(requests, id, empty);
-        failed.map_or(Ok(chosen), Err)
+/// The pod sets whose nodes the assignment determines. Leaves the assignment unchanged.
+pub(crate) fn topology_requests(
+    state: &QueueState,
+    id: WorkloadId,
+    assignment: &Assignment,
+) -> Option<TopologyRequests> {
+    if !state.settings().gates.topology || !state.topologies().knows_any() {
+        return None;
     }
+    let requests = topology_requests_of(state, id, &mut assignment.clone());
+    (!requests.by_flavor.is_empty()).then_some(requests)
+}
 
-    fn search_domains(
-        &self,
-        requests: &TopologyRequests,
-        id: WorkloadId,
-        empty: bool,
-    ) -> (ChosenDomains, Option<PlacementFailure>) {
-        let workload = self.get(&id);
-        let shape = self.shape_of(workload.shape);
-        let marks = workload.marks();
-        let held = workload.holding.as_ref().filter(|_| !marks.lost_nodes.is_empty());
-        let admitted: BTreeMap<String, TopologyAssignment> = held
-            .map(|h| {
-                h.given
-                    .iter()
-                    .zip(&shape.pod_sets)
-                    .filter_map(|(g, set)| Some((set.name.to_string(), g.placement.clone()?)))
-                    .collect()
-            })
-            .unwrap_or_default();
-        let lost = held.map(|_| LostNodes {
-            admitted: &admitted,
-            nodes: &marks.lost_nodes,
-            pinned: marks.single_pod,
-        });
-        let mut assumed = Assumed::default();
-        let (mut chosen, mut failed) = (Vec::new(), None);
-        for (flavor, sets) in requests.by_flavor.values() {
-            let requested: Vec<PodSetRequest> = sets.iter().map(|(_, request)| request.clone()).collect();
-            let Some(topology) = self.topology_of(*flavor) else { continue };
-            let results = topology.assign_with_assumed(
-                &requested,
-                Options { simulate_empty: empty, lost },
-                &mut assumed,
-            );
-            for ((at, _), result) in sets.iter().zip(results) {
-                match result {
-                    Some(Ok(placed)) => chosen.push((*at, placed)),
-                    Some(Err(error)) if failed.is_none() => {
-                        failed = Some(PlacementFailure {
-                            pod_set: *at,
-                            flavor: *flavor,
-                            reason: Arc::from(error.to_string()),
-                        })
-                    }
-                    _ => {}
+/// Domains for all requests, or the first pod set that doesn't fit. `empty` ignores all usage.
+pub(crate) fn find_domains(
+    state: &QueueState,
+    requests: &TopologyRequests,
+    id: WorkloadId,
+    empty: bool,
+) -> Result<ChosenDomains, PlacementFailure> {
+    let (chosen, failed) = search_domains(state, requests, id, empty);
+    failed.map_or(Ok(chosen), Err)
+}
+
+fn search_domains(
+    state: &QueueState,
+    requests: &TopologyRequests,
+    id: WorkloadId,
+    empty: bool,
+) -> (ChosenDomains, Option<PlacementFailure>) {
+    let workload = state.get(&id);
+    let shape = state.shape_of(workload.shape);
+    let marks = workload.marks();
+    let held = workload.holding.as_ref().filter(|_| !marks.lost_nodes.is_empty());
+    let admitted: BTreeMap<String, TopologyAssignment> = held
+        .map(|h| {
+            h.given
+                .iter()
+                .zip(&shape.pod_sets)
+                .filter_map(|(g, set)| Some((set.name.to_string(), g.placement.clone()?)))
+                .collect()
+        })
+        .unwrap_or_default();
+    let lost =
+        held.map(|_| LostNodes { admitted: &admitted, nodes: &marks.lost_nodes, pinned: marks.single_pod });
+    let mut assumed = Assumed::default();
+    let (mut chosen, mut failed) = (Vec::new(), None);
+    for (flavor, sets) in requests.by_flavor.values() {
+        let requested: Vec<PodSetRequest> = sets.iter().map(|(_, request)| request.clone()).collect();
+        let Some(topology) = state.topology_of(*flavor) else { continue };
+        let results =
+            topology.assign_with_assumed(&requested, Options { simulate_empty: empty, lost }, &mut assumed);
+        for ((at, _), result) in sets.iter().zip(results) {
+            match result {
+                Some(Ok(placed)) => chosen.push((*at, placed)),
+                Some(Err(error)) if failed.is_none() => {
+                    failed = Some(PlacementFailure {
+                        pod_set: *at,
+                        flavor: *flavor,
+                        reason: Arc::from(error.to_string()),
+                    })
                 }
+                _ => {}
             }
         }
-        (chosen, failed)
     }
+    (chosen, failed)
+}
 
-    /// Chooses domains as if the victims were gone or, without victims, as if the topology were empty. Other
-    /// workloads of the cycle then don't take these domains first.
-    pub(crate) fn place_with_victims(
-        &mut self,
-        id: WorkloadId,
-        assignment: &mut Assignment,
-        targets: &[Target],
-    ) {
-        let workload = self.get(&id);
-        let wants = self.queue(workload.queue).topology_only
-            || self.shape_of(workload.shape).pod_sets.iter().any(PodSet::requests_topology);
-        let asked = self.settings().gates.topology
-            && self.topologies().knows_any()
-            && assignment.mode() == Mode::Preempt
-            && wants;
-        if !asked || self.has_lost_node(workload) {
-            return;
-        }
-        let requests = self.topology_requests_of(id, assignment);
-        for target in targets {
-            self.suspend_usage(target.workload);
-        }
-        let (chosen, _) = self.search_domains(&requests, id, targets.is_empty());
-        for target in targets {
-            self.resume_usage(target.workload);
-        }
-        settle(assignment, chosen);
+/// Chooses domains as if the victims were gone or, without victims, as if the topology were empty. Other
+/// workloads of the cycle then don't take these domains first.
+pub(crate) fn place_with_victims(
+    state: &mut QueueState,
+    id: WorkloadId,
+    assignment: &mut Assignment,
+    targets: &[Target],
+) {
+    let workload = state.get(&id);
+    let wants = state.queue(workload.queue).topology_only
+        || state.shape_of(workload.shape).pod_sets.iter().any(PodSet::requests_topology);
+    let asked = state.settings().gates.topology
+        && state.topologies().knows_any()
+        && assignment.mode() == Mode::Preempt
+        && wants;
+    if !asked || state.has_lost_node(workload) {
+        return;
     }
+    let requests = topology_requests_of(state, id, assignment);
+    for target in targets {
+        state.suspend_usage(target.workload);
+    }
+    let (chosen, _) = search_domains(state, &requests, id, targets.is_empty());
+    for target in targets {
+        state.resume_usage(target.workload);
+    }
+    settle(assignment, chosen);
 }
 
 fn settle(assignment: &mut Assignment, chosen: ChosenDomains) {
@@ -289,12 +281,12 @@ impl FlavorAssigner<'_> {
         if !wants {
             return;
         }
-        let requests = self.state.topology_requests_of(self.workload, assignment);
+        let requests = topology_requests_of(self.state, self.workload, assignment);
         let groups = self.state.shape_of(self.state.get(&self.workload).shape).groups();
         let group_of =
             |at: usize| groups.iter().find(|group| group.contains(&at)).map_or(&[][..], Vec::as_slice);
         if assignment.mode() == Mode::Fit {
-            match self.state.find_domains(&requests, self.workload, false) {
+            match find_domains(self.state, &requests, self.workload, false) {
                 Ok(chosen) => settle(assignment, chosen),
                 Err(PlacementFailure { pod_set, reason, .. }) => {
                     assignment.pod_sets[pod_set].reasons.push(Reason::Placement(reason));
@@ -306,7 +298,7 @@ impl FlavorAssigner<'_> {
         if assignment.mode() != Mode::Preempt || replacing {
             return;
         }
-        match self.state.find_domains(&requests, self.workload, true) {
+        match find_domains(self.state, &requests, self.workload, true) {
             Ok(_) => {
                 // Unused quota doesn't imply a fitting domain, so preemption may be needed for the domain
                 // too.

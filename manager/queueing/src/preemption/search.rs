@@ -2,7 +2,7 @@
 
 use crate::amount::Amount;
 use crate::capacity_model::{CapacityModel, ClusterIndex};
-use crate::flavors::TopologyRequests;
+use crate::flavors::{TopologyRequests, topology};
 use crate::model::{Charge, QueueId, Target, WorkloadId};
 use crate::queue_state::QueueState;
 use crate::quota::{CellId, NodeId};
@@ -87,10 +87,9 @@ impl VictimSearch<'_> {
                 return false;
             }
         }
-        let placed = self
-            .topology
-            .as_ref()
-            .is_none_or(|requests| self.state.find_domains(requests, self.workload, false).is_ok());
+        let placed = self.topology.as_ref().is_none_or(|requests| {
+            topology::find_domains(self.state, requests, self.workload, false).is_ok()
+        });
         let fits_cluster =
             !placed || !self.asks_capacity || self.capacity.fits(self.state, self.workload, targets);
         self.short_of_capacity |= !fits_cluster;

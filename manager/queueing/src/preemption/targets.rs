@@ -1,6 +1,7 @@
 //! Victims for an assignment.
 
 use crate::capacity_model::CapacityModel;
+use crate::flavors::topology;
 use crate::model::{Assignment, Charge, Target, WorkloadId};
 use crate::preemption::SearchRecord;
 use crate::preemption::search::VictimSearch;
@@ -35,7 +36,7 @@ pub(crate) fn find_targets(
     let contested: Vec<CellId> =
         assignment.contested().into_iter().filter_map(|key| state.forest().find_cell(tree, key)).collect();
     let charge = state.charge_of_request(workload, assignment);
-    let topology = state.topology_requests(workload, assignment);
+    let topology = topology::topology_requests(state, workload, assignment);
     // If some cluster has capacity for the workload now, only quota is missing.
     let asks_capacity = !capacity.fits_now(state, workload);
     let mut short_of_capacity = false;
@@ -132,14 +133,12 @@ impl VictimSearch<'_> {
     }
 }
 
-impl QueueState {
-    /// Searches the victims for an assignment.
-    pub fn victims(
-        &mut self,
-        capacity: &mut dyn CapacityModel,
-        workload: WorkloadId,
-        assignment: &Assignment,
-    ) -> Vec<Target> {
-        find_targets(self, capacity, &[], workload, assignment).targets
-    }
+/// Searches the victims for an assignment.
+pub fn victims(
+    state: &mut QueueState,
+    capacity: &mut dyn CapacityModel,
+    workload: WorkloadId,
+    assignment: &Assignment,
+) -> Vec<Target> {
+    find_targets(state, capacity, &[], workload, assignment).targets
 }

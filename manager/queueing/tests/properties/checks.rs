@@ -2,7 +2,7 @@
 
 use super::fleet::{Checker, Fleet, WorkloadSpec, place, uses_of};
 use super::recount::Node;
-use meridian_queueing::cycle::{CycleReport, EntryOutcome, Requeued, SkippedHead};
+use meridian_queueing::cycle::{self, CycleReport, EntryOutcome, Requeued, SkippedHead};
 use meridian_queueing::model::{PreemptionRule, Reason, WorkloadId};
 use meridian_queueing::preemption::{PreemptionReason, Target};
 use std::collections::BTreeSet;
@@ -10,8 +10,11 @@ use std::collections::BTreeSet;
 impl Fleet {
     /// Skipped heads would be parked by a cycle, with the same shortage.
     pub(crate) fn check_skipped(&mut self) {
-        let passed: Vec<SkippedHead> =
-            self.state.queue_list().filter_map(|(_, queue)| self.state.unchanged_shortage(queue)).collect();
+        let passed: Vec<SkippedHead> = self
+            .state
+            .queue_list()
+            .filter_map(|(_, queue)| cycle::unchanged_shortage(&self.state, queue))
+            .collect();
         if passed.is_empty() {
             return;
         }
@@ -21,7 +24,7 @@ impl Fleet {
             protected: self.protected.clone().unwrap_or_default(),
         };
         let mut state = self.state.clone();
-        let report = state.cycle(&mut checker, false);
+        let report = cycle::run_once(&mut state, &mut checker, false);
         for passed in passed {
             self.passed += 1;
             let entry = report.entries.iter().find(|entry| entry.workload == passed.workload).unwrap();

@@ -3,6 +3,7 @@
 use super::plan::{FLAVORS, Limits, Op, Plan, RESOURCES, keyed};
 use super::recount::{Key, Recount};
 use meridian_queueing::capacity_model::CapacityModel;
+use meridian_queueing::cycle;
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{Flavor, PodSet, QueueSetup, ResourceGroup, Shape, WorkloadId};
 use meridian_queueing::preemption::Target;
@@ -327,7 +328,7 @@ impl Fleet {
             Checker { recount, names: &uses_of, protected: self.protected.clone().unwrap_or_default() };
         let mut state = std::mem::take(&mut self.state);
         let mut preempted = Vec::new();
-        state.run(&mut checker, |state, report| {
+        cycle::run(&mut state, &mut checker, |state, report| {
             preempted.extend(report.preempted.iter().map(|(victim, by, _)| (*victim, *by)));
             std::mem::swap(&mut self.state, state);
             self.check_usage();

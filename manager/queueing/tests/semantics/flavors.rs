@@ -2,10 +2,11 @@
 
 use super::stage::{Amounts, hold, id, queue, wait, world};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::EntryOutcome;
-use meridian_queueing::flavors::{Mode, PreemptionOracle, PreemptionPossibility};
+use meridian_queueing::cycle::{self, EntryOutcome};
+use meridian_queueing::flavors::{Mode, PreemptionOracle, PreemptionPossibility, assign_flavors};
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::preemption;
 use meridian_queueing::quota::{Forest, Leaf, Quota, Quotas, Share, WEIGHT_ONE};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Amount, QueueState};
@@ -19,7 +20,7 @@ fn the_later_of_overlapping_groups_decides() {
     });
     let q = id(&state, "q");
     let w = wait(&mut state, "w", q, 0, &[("cpu", 1), ("gpu", 1)]);
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     assert_eq!(report.entries[0].outcome, EntryOutcome::Admitted);
     let held = state.workload(w).and_then(|w| w.holding.as_ref()).expect("it was admitted");
     let flavors: Vec<&str> =
@@ -41,7 +42,7 @@ fn cycles_of_other_trees_do_not_age_a_flavor_scan() {
     let small = hold(&mut state, "small", here, "second", &[("cpu", 1)]);
     let asks = wait(&mut state, "asks", here, 0, &[("cpu", 4)]);
     let other = wait(&mut state, "other", next_to_it, 0, &[("cpu", 4)]);
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     let outcome =
         |w: WorkloadId| report.entries.iter().find(|entry| entry.workload == w).map(|entry| entry.outcome);
     assert_eq!(
@@ -55,7 +56,7 @@ fn cycles_of_other_trees_do_not_age_a_flavor_scan() {
     for round in 0..3 {
         wait(&mut state, &format!("other-{round}"), elsewhere, 0, &[("cpu", 1)]);
     }
-    state.run(&mut UnlimitedCapacity, |_, _| true);
+    cycle::run(&mut state, &mut UnlimitedCapacity, |_, _| true);
     let held = state.workload(asks).and_then(|w| w.holding.as_ref()).expect("it was admitted");
     let flavors: Vec<&str> =
         held.given[0].flavors.values().map(|flavor| &**state.flavor_name(*flavor)).collect();
@@ -113,7 +114,10 @@ fn flavors_can_be_assigned_without_admission() {
     let q = id(&state, "q");
     hold(&mut state, "holder", q, "f", &[("cpu", 3)]);
     let w = wait(&mut state, "w", q, 0, &[("cpu", 2)]);
-    let assignment = state.assign_flavors(w, q, &mut Nobody, None);
+    let assignment = assign_flavors(&mut state, w, q, &mut Nobody, None);
     assert_eq!(assignment.mode(), Mode::Preempt);
-    assert!(state.victims(&mut UnlimitedCapacity, w, &assignment).is_empty(), "its queue may not preempt");
+    assert!(
+        preemption::victims(&mut state, &mut UnlimitedCapacity, w, &assignment).is_empty(),
+        "its queue may not preempt"
+    );
 }

@@ -2,7 +2,7 @@
 
 use super::stage::{hold, id, new, queue, wait, world};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::{EntryOutcome, Requeued};
+use meridian_queueing::cycle::{self, EntryOutcome, Requeued};
 use meridian_queueing::model::{ClusterQueuePreemption, Inactive, Marks, PreemptionRule, QueueSetup};
 use meridian_queueing::preemption::PreemptionReason;
 use meridian_queueing::settings::Settings;
@@ -25,7 +25,7 @@ fn nothing_is_reclaimed_from_a_stopped_queue() {
         let (lender, borrower) = (id(&state, "lender"), id(&state, "borrower"));
         let victim = hold(&mut state, "victim", borrower, "f", &[("cpu", 4)]);
         let asks = wait(&mut state, "asks", lender, 0, &[("cpu", 4)]);
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         if stopped {
             assert_eq!(
                 (report.preempted.as_slice(), report.entries[0].outcome),
@@ -48,7 +48,7 @@ fn a_holder_is_admitted_once_all_checks_are_ready() {
         let q = id(&state, "q");
         let new = NewWorkload { marks: Some(Box::new(marks)), ..new(&mut state, "w", q, 0, &[("cpu", 1)]) };
         let w = state.add_pending(new);
-        state.cycle(&mut UnlimitedCapacity, false);
+        cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         state.workload(w).and_then(|w| w.holding.as_ref()).is_some_and(|h| h.admitted)
     };
     let stated = |name: &str, ready: bool| Marks {
@@ -72,7 +72,7 @@ fn a_check_for_all_flavors_ignores_holders_without_flavors() {
         });
         let q = id(&state, "q");
         let w = wait(&mut state, "w", q, 0, asks);
-        state.cycle(&mut UnlimitedCapacity, false);
+        cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         assert_eq!(state.workload(w).and_then(|w| w.holding.as_ref()).map(|h| h.admitted), Some(runs));
     }
 }
@@ -93,7 +93,7 @@ fn a_strict_queue_parks_only_namespace_mismatches() {
         };
         let new = NewWorkload { marks: Some(Box::new(marks)), ..new(&mut state, "w", q, 0, &[("cpu", 1)]) };
         state.add_pending(new);
-        let entry = &state.cycle(&mut UnlimitedCapacity, false).entries[0];
+        let entry = &cycle::run_once(&mut state, &mut UnlimitedCapacity, false).entries[0];
         assert_eq!(
             (entry.outcome, entry.requeued),
             (EntryOutcome::Rejected, Some(wanted)),
@@ -128,7 +128,7 @@ fn an_interrupted_run_continues_with_the_next_tree() {
     let mut order = Vec::new();
     let mut next = |state: &mut QueueState| {
         let mut admitted = Vec::new();
-        state.run(&mut UnlimitedCapacity, |state, report| {
+        cycle::run(state, &mut UnlimitedCapacity, |state, report| {
             admitted.extend(
                 report.entries.iter().map(|entry| state.workload(entry.workload).unwrap().key.to_string()),
             );

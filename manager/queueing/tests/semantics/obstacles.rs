@@ -2,7 +2,7 @@
 
 use super::stage::{Amounts, hold, id, new, queue, wait, world};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::EntryOutcome;
+use meridian_queueing::cycle::{self, EntryOutcome};
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::{ClusterQueuePreemption, Flavor, Obstacle, PodSet, PreemptionRule};
 use meridian_queueing::settings::Settings;
@@ -34,17 +34,18 @@ fn a_skipped_head_reports_suitable_flavors_only() {
     let q = id(&state, "q");
     hold(&mut state, "holds", q, "plain", &[("gpu", 3)]);
     wait(&mut state, "waits", q, 0, &[("gpu", 2)]);
-    let skipped = state.unchanged_shortage(q).expect("one of two is free, and the queue may not preempt");
+    let skipped =
+        cycle::unchanged_shortage(&state, q).expect("one of two is free, and the queue may not preempt");
     let short: Vec<(&str, i64)> =
         skipped.short.iter().map(|(flavor, _, missing)| (&**state.flavor_name(*flavor), missing.0)).collect();
     assert_eq!(short, [("plain", 1)]);
     taint(&mut state, "plain");
-    assert_eq!(state.unchanged_shortage(q), None, "an unsuitable flavor is another obstacle");
+    assert_eq!(cycle::unchanged_shortage(&state, q), None, "an unsuitable flavor is another obstacle");
 }
 
 /// The flavors tried for the first pod set in a cycle, and the reported obstacle of the only head.
 fn tried_and_obstacle(state: &mut QueueState) -> (Vec<String>, Option<Obstacle>) {
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(state, &mut UnlimitedCapacity, false);
     let [entry] = report.entries.as_slice() else { panic!("there is one head: {report:?}") };
     let tried = entry.assignment.pod_sets[0]
         .attempts
@@ -91,7 +92,7 @@ fn an_uncovered_resource_bars_whatever_was_tried() {
         });
         let q = id(&state, "q");
         let w = wait(&mut state, "w", q, 0, &[("cpu", 1), ("gpu", 5)]);
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         assert_eq!((report.entries[0].workload, report.entries[0].outcome), (w, EntryOutcome::NoFit));
         (report.entries[0].obstacle, report.entries[0].assignment.barrier)
     };
@@ -112,7 +113,7 @@ fn partial_admission_is_barred_by_its_fewest_pods() {
         (shape.pod_sets[0].count, shape.pod_sets[0].min_count) = (9, Some(least));
         let shape = state.intern(shape);
         let waits = state.add_pending(NewWorkload { shape, ..new });
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         let entry = report.entries.iter().find(|entry| entry.workload == waits).expect("it is a head");
         (entry.obstacle, entry.assignment.barrier)
     };
@@ -150,7 +151,7 @@ fn pod_sets_of_one_group_fail_together() {
     shape.pod_sets.push(PodSet { name: Arc::from("workers"), count: 2, ..shape.pod_sets[0].clone() });
     let shape = state.intern(shape);
     state.add_pending(NewWorkload { shape, ..new });
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     let entry = &report.entries[0];
     assert_eq!(
         (entry.outcome, entry.obstacle),

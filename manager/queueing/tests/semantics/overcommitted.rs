@@ -3,6 +3,7 @@
 
 use super::stage::{self, id, queue};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
+use meridian_queueing::cycle;
 use meridian_queueing::model::{ClusterQueuePreemption, PodSetAdmission, PreemptionRule, QueueSetup};
 use meridian_queueing::quota::{CohortSetup, Quota, Quotas};
 use meridian_queueing::{Amount, QueueState};
@@ -314,7 +315,7 @@ impl World {
         let mut new = stage::new(&mut state, "preemptor", at, self.priority, &[("gpu", self.asks)]);
         new.since = self.since;
         state.add_pending(new);
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         let key = |of| state.workload(of).expect("a victim holds quota").key.to_string();
         report.preempted.iter().map(|(victim, ..)| key(*victim)).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::stage::{Amounts, hold, id, new, queue, wait, world};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::{EntryOutcome, Requeued};
+use meridian_queueing::cycle::{self, EntryOutcome, Requeued};
 use meridian_queueing::model::{
     ClusterQueuePreemption, PodSetAdmission, PreemptionRule, QueueSetup, Workload, WorkloadId,
 };
@@ -43,11 +43,11 @@ fn cohort_quota_is_reclaimed_once_per_cycle() {
         }
         // This is all quota of the cohort. One more is free in the cohort above.
         wait(&mut state, "gang", two, 0, &[("gpu", 6)]);
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         let preempted: Vec<WorkloadId> = report.preempted.iter().map(|(victim, ..)| *victim).collect();
         assert_eq!(preempted, if first_comes { vec![] } else { vec![victim] });
         // Nor in the next cycle, as long as the first one is there.
-        assert!(state.cycle(&mut UnlimitedCapacity, false).preempted.is_empty());
+        assert!(cycle::run_once(&mut state, &mut UnlimitedCapacity, false).preempted.is_empty());
     }
 }
 
@@ -75,7 +75,7 @@ fn room_promised_to_an_earlier_head_counts_when_victims_overlap() {
         wait(&mut state, "second", two, 1, &[("gpu", 2)]),
         wait(&mut state, "third", three, 1, &[("gpu", 4)]),
     ];
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     let outcome = |id: WorkloadId| report.entries.iter().find(|e| e.workload == id).unwrap().outcome;
     assert_eq!(report.preempted.iter().map(|(of, ..)| *of).collect::<Vec<_>>(), [victim]);
     assert_eq!(
@@ -111,14 +111,13 @@ fn preemptor_waits_for_victims_after_losing_its_right() {
         // Three are free. With the victim's four there is enough for the gang and one more.
         let gang = wait(&mut state, "gang", two, 0, &[("gpu", 6)]);
         assert_eq!(
-            state.cycle(&mut UnlimitedCapacity, false).preempted,
+            cycle::run_once(&mut state, &mut UnlimitedCapacity, false).preempted,
             [(victim, gang, PreemptionReason::InCohortReclamation)]
         );
         let small = wait(&mut state, "small", one, 0, &[("gpu", 1)]);
         let behind = wait(&mut state, "behind", two, -1, &[("gpu", 2)]);
         let outcome = |state: &mut QueueState, of| {
-            state
-                .cycle(&mut UnlimitedCapacity, false)
+            cycle::run_once(state, &mut UnlimitedCapacity, false)
                 .entries
                 .iter()
                 .find(|entry| entry.workload == of)
@@ -151,11 +150,11 @@ fn preemptor_stays_active_only_if_prioritized() {
         let victim = hold(&mut state, "victim", mine, "any", &[("gpu", 2)]);
         let gang = wait(&mut state, "gang", mine, 5, &[("gpu", 4)]);
         assert_eq!(
-            state.cycle(&mut UnlimitedCapacity, false).preempted,
+            cycle::run_once(&mut state, &mut UnlimitedCapacity, false).preempted,
             [(victim, gang, PreemptionReason::InClusterQueue)]
         );
         hold(&mut state, "lucky", theirs, "any", &[("gpu", 1)]);
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         let entry = &report.entries[0];
         let wanted = if first { Requeued::Active } else { Requeued::Parked };
         assert_eq!(
@@ -219,7 +218,7 @@ fn victims_are_found_if_usage_and_priority_conflict() {
                 state.add_holder(NewWorkload { local_queue, ..holder }, vec![given], 0, false, true);
             }
             let asks = wait(&mut state, "asks", mine, 0, &[("gpu", 5)]);
-            let report = state.cycle(&mut UnlimitedCapacity, false);
+            let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
             assert_eq!(report.preempted.len(), 5);
             for (victim, by, _) in report.preempted {
                 let of = state.workload(victim).expect("it is still there");

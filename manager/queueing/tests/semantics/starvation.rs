@@ -4,7 +4,7 @@ use super::stage::{Amounts, hold, hold_as, id, queue, wait, world};
 use meridian_queueing::QueueState;
 use meridian_queueing::capacity_model::CapacityModel;
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::{CycleReport, EntryOutcome};
+use meridian_queueing::cycle::{self, CycleReport, EntryOutcome};
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{ClusterQueuePreemption, PreemptionRule, WorkloadId};
 use meridian_queueing::preemption::{PreemptionReason, Target};
@@ -13,7 +13,7 @@ use meridian_queueing::settings::{FairSharing, Gates, Settings};
 /// Removes a holder and runs until nothing changes. Returns the workloads that hold quota then.
 fn remove_and_run(state: &mut QueueState, holder: WorkloadId) -> Vec<String> {
     state.remove(holder);
-    state.run(&mut UnlimitedCapacity, |_, _| true);
+    cycle::run(state, &mut UnlimitedCapacity, |_, _| true);
     let mut held: Vec<String> =
         state.workloads().filter(|(_, w)| w.holding.is_some()).map(|(_, w)| w.key.to_string()).collect();
     held.sort();
@@ -29,7 +29,7 @@ fn starved_head_blocks_its_queue() {
         let holders: Vec<_> =
             ["a", "b"].iter().map(|name| hold(&mut state, name, q, "any", &[("gpu", 2)])).collect();
         let gang = wait(&mut state, "gang", q, 0, &[("gpu", 4)]);
-        state.run(&mut UnlimitedCapacity, |_, _| true);
+        cycle::run(&mut state, &mut UnlimitedCapacity, |_, _| true);
         wait(&mut state, "small", q, 0, &[("gpu", 2)]);
         assert_eq!(state.first_pending(q, |_| true), Some(gang), "active or parked");
         state.set_starved_head(q, guarded.then_some(gang));
@@ -112,7 +112,7 @@ fn no_preemption_that_only_serves_a_starved_head() {
         let gang = wait(&mut state, "gang", mine, 9, &[("gpu", 4)]);
         let second = wait(&mut state, "second", theirs, 9, &[("gpu", 2)]);
         state.set_starved_head(mine, guarded.then_some(gang));
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         let outcome = |report: &CycleReport, of| {
             report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome)
         };
@@ -124,7 +124,7 @@ fn no_preemption_that_only_serves_a_starved_head() {
         assert_eq!(report.preempted.iter().any(|(victim, ..)| *victim == low), !guarded);
         if guarded {
             state.remove(ends);
-            let report = state.cycle(&mut UnlimitedCapacity, false);
+            let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
             assert_eq!(
                 outcome(&report, gang),
                 Some(EntryOutcome::Preempting),
@@ -174,14 +174,14 @@ fn victims_of_an_overtaken_preemptor_serve_no_other() {
     hold_as(&mut state, "high", second, "any", 20, &[("gpu", 1)]);
     let gang = wait(&mut state, "gang", first, 100, &[("gpu", 4)]);
     assert_eq!(
-        state.cycle(&mut UnlimitedCapacity, false).preempted,
+        cycle::run_once(&mut state, &mut UnlimitedCapacity, false).preempted,
         [(victim, gang, PreemptionReason::InCohortReclamation)]
     );
     // The last three free ones go to the starved head, so the gang needs its victim and more.
     let head = wait(&mut state, "head", starved, 10, &[("gpu", 3)]);
     state.set_starved_head(starved, Some(head));
     let other = wait(&mut state, "other", second, 10, &[("gpu", 4)]);
-    let report = state.cycle(&mut FitsAfterTwoVictims(Some(other)), false);
+    let report = cycle::run_once(&mut state, &mut FitsAfterTwoVictims(Some(other)), false);
     let outcome = |of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
     assert_eq!([head, gang].map(outcome), [Some(EntryOutcome::Admitted), Some(EntryOutcome::Skipped)]);
     // Without the waiting gang, the victim's quota and its own would suffice for the other workload.
@@ -207,10 +207,10 @@ fn starved_head_evaluates_all_flavors_every_cycle() {
     let outcomes =
         |report: &CycleReport| report.entries.iter().map(|e| (e.workload, e.outcome)).collect::<Vec<_>>();
     assert_eq!(
-        outcomes(&state.cycle(&mut UnlimitedCapacity, false)),
+        outcomes(&cycle::run_once(&mut state, &mut UnlimitedCapacity, false)),
         [(first, EntryOutcome::Admitted), (gang, EntryOutcome::Skipped)]
     );
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     assert_eq!(
         outcomes(&report),
         [(gang, EntryOutcome::Preempting)],
@@ -234,11 +234,11 @@ fn starved_preemptor_comes_first() {
     let victim = hold(&mut state, "victim", mine, "any", &[("gpu", 2)]);
     let gang = wait(&mut state, "gang", mine, 5, &[("gpu", 4)]);
     state.set_starved_head(mine, Some(gang));
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     assert_eq!(report.preempted, [(victim, gang, PreemptionReason::InClusterQueue)]);
     let small = wait(&mut state, "small", theirs, 9, &[("gpu", 2)]);
     state.set_starved_head(theirs, Some(small));
-    let report = state.cycle(&mut UnlimitedCapacity, false);
+    let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
     let outcomes: Vec<_> = report.entries.iter().map(|e| (e.workload, e.outcome)).collect();
     assert_eq!(
         outcomes,
@@ -271,7 +271,7 @@ fn overtaken_starved_head_keeps_its_precedence() {
         state.set_starved_head(second, is_starved.then_some(gang));
         // One of three free ones goes to the first. The two left and the victim's four would suffice for the
         // other workload, but then the gang comes first and takes three of them.
-        let report = state.cycle(&mut UnlimitedCapacity, false);
+        let report = cycle::run_once(&mut state, &mut UnlimitedCapacity, false);
         let outcome =
             |of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
         assert_eq!([high, gang].map(outcome), [Some(EntryOutcome::Admitted), Some(EntryOutcome::Skipped)]);

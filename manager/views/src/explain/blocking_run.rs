@@ -10,7 +10,7 @@ use meridian_manager_core::facts::reason::{NoQuota, Shortage};
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_objects::quantity;
-use meridian_queueing::explain::{ForbiddenBorrowing, TrialChanges};
+use meridian_queueing::explain::{self, ForbiddenBorrowing, TrialChanges};
 use meridian_queueing::model::{Inactive, PreemptionRule, QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::preemption::may_preempt;
@@ -87,10 +87,10 @@ fn single_run(
     let queues = world.mirror().queue_state();
     let mine = queues.workload(id)?;
     let (flavor, resource, asks) = case::key_of(queues, &NoQuota::Used(Box::new(short.clone())))?;
-    if queues.needed(id, (flavor, resource), |_| 0).len() > 1 {
+    if explain::needed(queues, id, (flavor, resource), |_| 0).len() > 1 {
         return None;
     }
-    let other = queues.blocking_holder(mine.queue, (flavor, resource), asks)?;
+    let other = explain::blocking_holder(queues, mine.queue, (flavor, resource), asks)?;
     let other = world.mirror().uid(other)?;
     let holder = world.state().workloads().get(&other)?;
     let NotPreempted { message, yields_to } = not_preempted(world, case, id, other, &[(flavor, resource)])?;
@@ -187,7 +187,7 @@ pub(crate) fn refused_for_borrowing(
     id: WorkloadId,
 ) -> Option<(String, String)> {
     let queues = world.mirror().queue_state();
-    let borrowed = queues.forbidden_borrowing(id, &case.usage);
+    let borrowed = explain::forbidden_borrowing(queues, id, &case.usage);
     let nominal: Vec<_> = borrowed.iter().map(|one| (one.key, one.asks)).collect();
     let quota = TrialChanges { nominal, ..TrialChanges::default() };
     let victims = (!borrowed.is_empty())

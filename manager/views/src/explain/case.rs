@@ -14,7 +14,7 @@ use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::world::{World, gangs};
 use meridian_queueing::QueueState;
 use meridian_queueing::cycle::CycleEntry;
-use meridian_queueing::explain::CompetingWorkloads;
+use meridian_queueing::explain::{self, CompetingWorkloads};
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::{QueueId, ShapeId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
@@ -108,9 +108,9 @@ pub(crate) fn case<'a>(world: &'a World, uid: Uid, workload: &'a Workload, now: 
     };
     let queue = id.and_then(|id| queues.workload(id)).map(|of| of.queue).or_else(queue_of_job);
     let preview = match (id, queue) {
-        (Some(id), _) => Some(queues.preview(id)),
+        (Some(id), _) => Some(explain::preview(queues, id)),
         (None, Some(queue)) => {
-            queues.preview_in(queue, |queues| entries::preview_pending(world, queues, uid, queue))
+            explain::preview_in(queues, queue, |queues| entries::preview_pending(world, queues, uid, queue))
         }
         (None, None) => None,
     };

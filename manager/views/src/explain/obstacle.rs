@@ -10,6 +10,7 @@ use crate::explain::words::{self, Wording};
 use crate::explain::{head_order, rivals, steps};
 use meridian_manager_core::dispatch::why_not;
 use meridian_manager_core::facts::reason::Why;
+use meridian_queueing::explain;
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::pending::{COUNTED_MAX, HeadBlocks, count_below};
@@ -48,7 +49,7 @@ fn head_reason(world: &AskedWorld<'_>, head: WorkloadId) -> Option<Why> {
     if !matches!(why, Why::Quota(_)) {
         return Some(why.clone());
     }
-    let (copy, entry) = world.mirror().queue_state().preview(head);
+    let (copy, entry) = explain::preview(world.mirror().queue_state(), head);
     (entry.assignment.mode() != Mode::Fit).then(|| why_not::why_not(&copy, &entry))
 }
 

@@ -14,7 +14,7 @@ use crate::explain::words::{self, Wording};
 use meridian_manager_core::facts::reason::{NoQuota, Why};
 use meridian_manager_core::facts::submission::Class;
 use meridian_objects::quantity;
-use meridian_queueing::explain::{Limit, QuotaScope};
+use meridian_queueing::explain::{self, Limit, QuotaScope};
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::quota::LimitKind;
@@ -96,8 +96,11 @@ pub(crate) fn shortage_message(world: &AskedWorld<'_>, case: &Case<'_>, quota: &
             LimitKind::Lending => format!("{owner} lendingLimit of {most} withholds {more} more"),
         }
     };
-    let limits: Vec<String> =
-        queues.limits(queue, (flavor, resource), when).iter().take(LIMITS_NAMED_MAX).map(limit).collect();
+    let limits: Vec<String> = explain::limits(queues, queue, (flavor, resource), when)
+        .iter()
+        .take(LIMITS_NAMED_MAX)
+        .map(limit)
+        .collect();
     let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join("; ")) };
     let borrowing =
         if ever && queues.queue(queue).setup.cohort.is_some() { words::WITH_BORROWING } else { "" };
@@ -129,7 +132,7 @@ fn fewest_pods_message(
     }
     let promised = rivals.in_same_queue + rivals.in_other_queues == 0
         && case.fits_somewhere()
-        && queues.needed(id, key, |_| 0).len() < 2;
+        && explain::needed(queues, id, key, |_| 0).len() < 2;
     let missing = fewest.saturating_sub(queues.balance(queue, key));
     let ends = matches!(quota, NoQuota::ExceedsQuota { .. })
         && missing > 0
@@ -187,11 +190,15 @@ fn ends_message(
 ) -> String {
     let queues = world.mirror().queue_state();
     let Some(queue) = queues.workload(id).map(|of| of.queue) else { return String::new() };
-    if !queues.needed(id, key, |_| 0).iter().all(|(key, asks)| queues.could_ever_use(queue, *key, *asks)) {
+    if !explain::needed(queues, id, key, |_| 0)
+        .iter()
+        .all(|(key, asks)| queues.could_ever_use(queue, *key, *asks))
+    {
         return String::new();
     }
-    let mut all = queues
-        .needed(id, key, |key| rivals::competing_workloads(world, case, id, key).requested_within_quota);
+    let mut all = explain::needed(queues, id, key, |key| {
+        rivals::competing_workloads(world, case, id, key).requested_within_quota
+    });
     all.sort_by_key(|(of, _)| *of != key);
     let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
         let missing = asks.saturating_sub(queues.balance(queue, *key)).max(1);
@@ -211,7 +218,8 @@ fn enough_for_all(
 ) -> Vec<((FlavorId, ResourceId), i64)> {
     let queues = world.mirror().queue_state();
     let Some(queue) = queues.workload(id).map(|w| w.queue) else { return Vec::new() };
-    let mut all = queues.needed(id, key, |key| rivals::competing_workloads(world, case, id, key).requested);
+    let mut all =
+        explain::needed(queues, id, key, |key| rivals::competing_workloads(world, case, id, key).requested);
     all.sort_by_key(|(of, _)| *of != key);
     all.into_iter().map(|(key, asks)| (key, queues.nominal_for(queue, key, asks))).collect()
 }
@@ -257,7 +265,7 @@ fn raise_before_others(
     rivals: &Rivals,
 ) -> String {
     let queues = world.mirror().queue_state();
-    let (needed, queue) = (queues.needed(id, key, |_| 0), queues.workload(id).map(|w| w.queue));
+    let (needed, queue) = (explain::needed(queues, id, key, |_| 0), queues.workload(id).map(|w| w.queue));
     match (needed.as_slice(), rivals.yields_above, queue) {
         ([(key, asks)], Some(above), Some(queue)) => {
             let enough =

@@ -15,7 +15,7 @@ use meridian_manager_core::queue::candidate_clusters::CandidateClusters;
 use meridian_manager_core::queue::classes::QueuePosition;
 use meridian_manager_core::world::gangs;
 use meridian_queueing::cycle::Precedence;
-use meridian_queueing::explain::{CompetingWorkloads, FirstEntry};
+use meridian_queueing::explain::{self, CompetingWorkloads, FirstEntry};
 use meridian_queueing::model::{QueueId, ShapeId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::WorkloadsAhead;
@@ -92,7 +92,7 @@ pub(crate) fn served_before(
     key: (FlavorId, ResourceId),
 ) -> Option<FirstEntry> {
     let can_run = |queue, shape| can_run(world, case, queue, shape);
-    world.mirror().queue_state().served_before(id, key, can_run)
+    explain::served_before(world.mirror().queue_state(), id, key, can_run)
 }
 
 /// The workload of another queue that gets quota before this workload, and that quota, which this workload
@@ -152,7 +152,8 @@ pub(crate) fn competing_workloads(
     key: (FlavorId, ResourceId),
 ) -> CompetingWorkloads {
     let can_run = |queue, shape| can_run(world, case, queue, shape);
-    let find = || world.mirror().queue_state().competing_workloads(id, key, case.ahead.as_ref(), can_run);
+    let find =
+        || explain::competing_workloads(world.mirror().queue_state(), id, key, case.ahead.as_ref(), can_run);
     *case.cache.may_come_first.borrow_mut().entry(key).or_insert_with(find)
 }
 
@@ -209,7 +210,7 @@ fn could_take<'a>(
     let known: Vec<WorkloadId> = ids.iter().flatten().copied().collect();
     let has_quota = |gone: &[Uid]| {
         let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| world.mirror().id(*uid)).collect();
-        let mut fits = world.mirror().queue_state().would_fit(&known, &holders).into_iter();
+        let mut fits = explain::would_fit(world.mirror().queue_state(), &known, &holders).into_iter();
         // A workload that its queue doesn't evaluate takes no capacity.
         ids.iter().map(|id| id.is_some() && fits.next().unwrap_or(true)).collect::<Vec<bool>>()
     };

@@ -12,6 +12,7 @@ use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::state::workload::phase::Phase;
 use meridian_manager_core::state::workload::size::StartedScaleUp;
 use meridian_manager_core::world::{World, gangs};
+use meridian_queueing::explain;
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::pending::HeadBlocks;
 use meridian_shared::counted::counted;
@@ -136,7 +137,7 @@ fn reason_now(world: &World, uid: Uid, class: &Class) -> Option<Why> {
     let Some(id) = world.mirror().scale_up(uid) else {
         return world.state().catalog().route(&class.namespace, &class.queue).err().map(Why::Route);
     };
-    let (copy, entry) = world.mirror().queue_state().preview(id);
+    let (copy, entry) = explain::preview(world.mirror().queue_state(), id);
     let why = (entry.assignment.mode() != Mode::Fit).then(|| why_not::why_not(&copy, &entry))?;
     let why = match why {
         Why::Quota(quota) => Why::Quota(words::without_preemption(&quota)),

@@ -11,7 +11,7 @@ use meridian_manager_core::facts::reason::Why;
 use meridian_manager_core::state::workload::Workload;
 use meridian_manager_core::world::gangs;
 use meridian_queueing::QueueState;
-use meridian_queueing::explain::{Trial, TrialCapacity, TrialChanges};
+use meridian_queueing::explain::{self, Trial, TrialCapacity, TrialChanges};
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_shared::ids::{ClusterName, Uid};
@@ -99,7 +99,7 @@ impl Clusters<'_, '_> {
 pub(crate) fn decide(world: &AskedWorld<'_>, case: &Case<'_>, id: WorkloadId, changes: &Changes) -> Trial {
     let mut quota = changes.quota.clone();
     quota.ended.extend(changes.ended.iter().filter_map(|uid| world.mirror().id(*uid)));
-    world.mirror().queue_state().try_changes(id, &quota, &Clusters { world, case, changes })
+    explain::try_changes(world.mirror().queue_state(), id, &quota, &Clusters { world, case, changes })
 }
 
 /// Whether a workload would start after some changes, perhaps after a preemption.
@@ -127,7 +127,7 @@ pub(crate) fn victims_when_resumed(world: &AskedWorld<'_>, case: &Case<'_>) -> O
     let clusters = Clusters { world, case, changes: &Changes::default() };
     let (queue, uid) = (case.queue.filter(|_| case.id.is_none())?, case.uid);
     let resumed = |queues: &mut QueueState| entries::preview_pending(world, queues, uid, queue);
-    match world.mirror().queue_state().try_in(queue, resumed, &clusters)? {
+    match explain::try_in(world.mirror().queue_state(), queue, resumed, &clusters)? {
         Trial::Preempts(victims) => {
             Some(victims.into_iter().filter_map(|victim| world.mirror().uid(victim)).collect())
         }

@@ -5,7 +5,7 @@
 
 use super::scenario::{Class, Scenario};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
-use meridian_queueing::cycle::EntryOutcome;
+use meridian_queueing::cycle::{self, EntryOutcome};
 use meridian_queueing::model::{
     ClusterQueuePreemption, Flavor, PodSet, PreemptionRule, QueueSetup, ResourceGroup, Shape, WorkloadId,
 };
@@ -58,7 +58,7 @@ pub(super) fn simulate(scenario: &Scenario) -> Ideal {
             classes.insert(queues.add_pending(new), class);
         }
         queues.set_now(i64::try_from(now).unwrap_or(i64::MAX));
-        queues.run(&mut UnlimitedCapacity, |queues, report| {
+        cycle::run(&mut queues, &mut UnlimitedCapacity, |queues, report| {
             for (victim, _, _) in report.preempted {
                 let since = queues.workload(victim).map_or(0, |w| w.since);
                 queues.requeue(victim, since);
