@@ -6,8 +6,9 @@
 //! space, and while only that space is left, and for a growing time after each failure, scheduling pauses and
 //! new work is refused.
 
+use super::inputs::submits;
 use super::turns::Engine;
-use super::{Error, Unavailable};
+use super::{Error, Message, Unavailable};
 use crate::host::Recipient;
 use crate::host::leadership::{LeadershipPlan, Reloaded, is_final};
 use crate::host::replay::ReplayError;
@@ -44,8 +45,10 @@ impl Engine {
         self.lead(&plan)
     }
 
-    /// Waits for `span`, and refuses callers meanwhile. Returns false if asked to stop.
+    /// Waits for `span`, and refuses callers meanwhile, first those whose messages were already sorted.
+    /// Returns false if asked to stop.
     fn wait(&mut self, span: Millis) -> bool {
+        self.refuse_waiting(Unavailable::NotLeading);
         let until = self.read_clock().mono + span;
         loop {
             let now = self.read_clock().mono;
@@ -55,6 +58,31 @@ impl Engine {
             if let Some(message) = self.receive(until.since(now)) {
                 self.refuse(message, Unavailable::NotLeading);
             }
+        }
+    }
+
+    /// Refuses all messages that have left the queue and are in no batch.
+    fn refuse_waiting(&mut self, why: Unavailable) {
+        for message in self.take_waiting() {
+            self.refuse(message, why);
+        }
+    }
+
+    /// Refuses a message with `why`.
+    fn refuse(&mut self, message: Message, why: Unavailable) {
+        match message {
+            Message::Stop => self.stopping = true,
+            Message::Ask { input, reply } => {
+                if submits(&input) {
+                    self.counters.submission_failed();
+                }
+                let _ = reply.send(Err(why));
+            }
+            // dropping the reply channel tells these callers "unavailable"
+            Message::Explain { .. }
+            | Message::Recovery { .. }
+            | Message::CutAudit(_)
+            | Message::PollOver { .. } => {}
         }
     }
 

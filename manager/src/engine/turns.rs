@@ -212,6 +212,11 @@ impl Engine {
         self.waiting[first].pop_front().or_else(|| self.waiting[1 - first].pop_front())
     }
 
+    /// Takes all messages that have left the queue and are in no batch.
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Message> + use<> {
+        std::mem::take(&mut self.waiting).into_iter().flatten()
+    }
+
     fn next_due(&self, now: Now) -> Mono {
         let recovers = self.host.world().state().recovery().is_some();
         let idle = if recovers { IDLE_IN_RECOVERY } else { IDLE_MAX };
@@ -476,24 +481,6 @@ impl Engine {
                 tracing::error!(%broken, "an invariant is broken: please report this with the journal");
             }
             self.check.schedule_next(now.mono, CHECK_EVERY, started.elapsed());
-        }
-    }
-
-    /// Refuses a message with `why`.
-    pub(super) fn refuse(&mut self, message: Message, why: Unavailable) {
-        match message {
-            Message::Stop => self.stopping = true,
-            Message::Ask { input, reply } => {
-                if submits(&input) {
-                    self.counters.submission_failed();
-                }
-                let _ = reply.send(Err(why));
-            }
-            // dropping the reply channel tells these callers "unavailable"
-            Message::Explain { .. }
-            | Message::Recovery { .. }
-            | Message::CutAudit(_)
-            | Message::PollOver { .. } => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The engine on a faulty disk: acknowledged changes survive, others are never published, and the engine goes
 //! on.
 
-use crate::rig::{DEADLINE, FastClock, Rig, Worker, delete, put, submit, until};
+use crate::rig::{DEADLINE, FastClock, Rig, Worker, apply, delete, job, put, submit, until};
 use meridian_manager::engine::{Error, Unavailable, WatchEventType};
 use meridian_manager::host::replay::ReplayError;
 use meridian_manager::journal::{Batch, Journal, RedbJournal};
@@ -63,6 +63,23 @@ async fn only_durable_submissions_are_published_over_a_power_loss() {
         // stopped before it leads, so it leaves no mark
         rig.stop().await;
     }
+}
+
+#[tokio::test]
+async fn every_caller_is_answered_while_the_disk_stays_broken() {
+    let rig = Rig::new().await;
+    rig.create_queues(&[]).await;
+    rig.disk.power_off_after(0);
+    // more at once than a batch takes, so that some have left the queue and are in no batch when the commit
+    // fails
+    let inputs: Vec<_> = (0..3_000).map(|i| apply(vec![job(&format!("job-{i}"), 1)])).collect();
+    let answers = futures::future::join_all(inputs.into_iter().map(|input| rig.handle.ask(input)));
+    let answers = tokio::time::timeout(DEADLINE, answers).await.expect("every caller is answered");
+    for answer in answers {
+        assert!(matches!(answer, Err(Unavailable::NotCommitted | Unavailable::NotLeading)), "{answer:?}");
+    }
+    let disk = rig.disk.crash();
+    rig.die(disk).await;
 }
 
 /// The value of a future, if it is ready now.

@@ -184,13 +184,18 @@ pub(crate) fn write(changes: Vec<Change>) -> Input {
     Input::Write(Box::new(Write::new(Actor::user("test"), changes, false)))
 }
 
-/// Applies objects, all of which must be accepted.
-pub(crate) async fn put(handle: &Handle, objects: Vec<Value>) -> Result<Vec<Written>, Unavailable> {
+/// The input that applies objects.
+pub(crate) fn apply(objects: Vec<Value>) -> Input {
     let change = |value| {
         let object = Box::new(Object::from_value(value).expect("the test's own objects are right").0);
         Change::Put { object, scope: None, uid: new_uid(), mode: PutMode::Apply }
     };
-    match handle.ask(write(objects.into_iter().map(change).collect())).await? {
+    write(objects.into_iter().map(change).collect())
+}
+
+/// Applies objects, all of which must be accepted.
+pub(crate) async fn put(handle: &Handle, objects: Vec<Value>) -> Result<Vec<Written>, Unavailable> {
+    match handle.ask(apply(objects)).await? {
         Reply::Written(written) => Ok(written),
         other => panic!("rejected: {other:?}"),
     }
