@@ -206,7 +206,8 @@ impl Parsed {
                     depth -= 1;
                     inline.retain(|(_, opened)| *opened < depth + 1);
                 }
-                "use" if at == 0 || tokens[at - 1].1 != "::" => {
+                // Not the captures of an `impl Trait + use<'a>`.
+                "use" if next(1) != "<" && (at == 0 || tokens[at - 1].1 != "::") => {
                     let reexports = at > 0 && matches!(tokens[at - 1].1, "pub" | ")");
                     let kind = if reexports { PathKind::Reexport } else { PathKind::Use };
                     let end = tokens[at..].iter().position(|(_, token)| *token == ";").unwrap_or(0);
@@ -416,6 +417,12 @@ mod tests {
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), *text)).collect();
         let graphs = ModuleGraph::all(&Tree::of(&files));
         graphs["a/src"].uses(&path(module)).keys().map(|used| used.join("/")).collect()
+    }
+
+    #[test]
+    fn captures_of_an_opaque_type_are_no_import() {
+        let text = "fn f<'a>() -> impl Sized + use<'a> { g() }\nuse crate::b::B;\n";
+        assert_eq!(uses(&[("lib.rs", ""), ("a.rs", text), ("b.rs", "")], "a"), ["b"]);
     }
 
     #[test]
