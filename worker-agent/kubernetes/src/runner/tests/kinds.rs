@@ -399,6 +399,28 @@ fn a_stopped_pod_is_deleted_and_its_successor_knows_why() {
 }
 
 #[test]
+fn the_end_of_a_stopped_pod_is_not_an_end_of_its_own() {
+    let built = manifest::build(&lone_pod(), "worker", None).unwrap();
+    let kind = meridian_objects::Kind::Pod.job().unwrap();
+    let mut pod = pod_object(&built.manifest);
+    let annotations = pod.metadata.annotations.as_mut().unwrap();
+    annotations.insert("meridian.dev/started".to_owned(), "2026-01-01T00:00:00Z".to_owned());
+    annotations.insert("meridian.dev/stopped".to_owned(), "stopped as ordered".to_owned());
+    for phase in ["Failed", "Succeeded"] {
+        // The kubelet has ended the containers, and the object isn't gone yet.
+        pod.data["status"] = json!({"phase": phase});
+        let ended = JobFacts { deleting: true, ..JobFacts::read(kind, &pod) };
+        let mut run = Run::adopted(KEY, ended);
+        assert_eq!(run.next(Mono(0)), Some(Request::ListPods));
+        let events = run.answered(Mono(0), Wall(0), &Request::ListPods, Answer::Pods(Vec::new()), &|_| true);
+        assert!(
+            matches!(events.last(), Some(RunnerEvent::Ended { result: EndResult::Stopped, .. })),
+            "{phase}: {events:?}"
+        );
+    }
+}
+
+#[test]
 fn a_grant_of_fewer_pods_makes_a_smaller_job() {
     let mut part = start(4);
     part.placement.truncate(2);
