@@ -69,6 +69,7 @@ impl World {
         &self.live
     }
 
+    /// Public for tests that set up a rare situation; other crates don't change it otherwise.
     pub fn live_mut(&mut self) -> &mut Live {
         &mut self.live
     }
@@ -82,7 +83,7 @@ impl World {
         &self.config
     }
 
-    /// The settings, which a host may change between two inputs.
+    /// The settings, for tests that change them between two inputs.
     pub fn config_mut(&mut self) -> &mut Config {
         &mut self.config
     }

@@ -45,8 +45,8 @@ impl Engine {
         self.lead(&plan)
     }
 
-    /// Waits for `span`, and refuses callers meanwhile, first those whose messages were already sorted.
-    /// Returns false if asked to stop.
+    /// Waits for `span`, and refuses all callers: at first those of messages that were sorted before, then
+    /// those of new messages. Returns false if asked to stop.
     fn wait(&mut self, span: Millis) -> bool {
         self.refuse_waiting(Unavailable::NotLeading);
         let until = self.read_clock().mono + span;

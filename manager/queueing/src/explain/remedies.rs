@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 /// Maximum number of holders evaluated, lowest priority first.
 const WEIGHED_MAX: usize = 4_096;
 
-/// The least important holder whose end would make `asks` of a flavor and resource available to a queue,
-/// regardless of preemption policies. Stopping holders don't count.
+/// The least important holder that blocks a queue: if it ended, `asks` of the flavor's resource would be
+/// available to the queue. Ignores preemption policies. Stopping holders don't count.
 pub fn blocking_holder(
     state: &QueueState,
     queue: QueueId,

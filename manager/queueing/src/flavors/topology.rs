@@ -51,8 +51,7 @@ enum PodSetTopology {
 /// Domains by index of the pod set.
 type ChosenDomains = Vec<(usize, TopologyAssignment)>;
 
-/// The pod sets whose nodes the assignment determines. Records delayed and invalid requests in the
-/// assignment.
+/// The topology requests of an assignment's pod sets. Records delayed and invalid ones in the assignment.
 fn topology_requests_of(state: &QueueState, id: WorkloadId, assignment: &mut Assignment) -> TopologyRequests {
     let workload = state.get(&id);
     let mut requests = TopologyRequests::default();
@@ -139,7 +138,7 @@ fn only_flavor(
     }
 }
 
-/// The pod sets whose nodes the assignment determines. Leaves the assignment unchanged.
+/// The topology requests of an assignment's pod sets. Leaves the assignment unchanged.
 pub(crate) fn topology_requests(
     state: &QueueState,
     id: WorkloadId,
