@@ -328,7 +328,7 @@ impl JobFacts {
             completions: count("/spec/completions").filter(|_| kind.can_be_scaled()),
             late_sets: kind.late_pod_sets(&job.data),
             started: started.or(resumed),
-            // The kubelet shows a pod that was stopped as `Failed`, or as `Succeeded` if it obeyed the signal.
+            // The kubelet shows a pod that was stopped as `Failed`, or as `Succeeded` if it obeyed SIGTERM.
             end: job_end(kind, &job.data).filter(|_| !kind.is_of_pods() || annotation(STOPPED).is_none()),
             notes: annotation(NOTES),
             consumes: templates
