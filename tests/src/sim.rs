@@ -19,16 +19,18 @@
 //! | `clusters` | names and places of the clusters |
 //! | [`fleet`] | queues and jobs as users declare them |
 //! | [`network`] | messages between agents and managers: lost, late, twice |
-//! | [`managers`] | a manager's process around the real core and journal |
-//! | [`agents`] | an agent's process around the real core, its store, and a hostile agent |
-//! | [`machines`] | the gangs, nodes and guards of a machine |
-//! | [`users`] | requests of users and operators, repeated until they are answered |
-//! | [`faults`] | what goes wrong, and how it heals |
+//! | [`hosts`] | machines with their gangs, processes of agents and managers: their state |
+//! | [`requests`] | requests of users and operators, and what was acknowledged |
 //! | [`world`] | all of these together, and the one function that handles an event |
+//! | [`managers`] | the steps of a manager: the real core and journal, in the order of the real engine |
+//! | [`agents`] | the steps of an agent: the real core over a store that may fail; a hostile agent |
+//! | [`machines`] | the steps of a machine: its events, nodes and guards |
+//! | [`users`] | what users and operators request, and when |
+//! | [`faults`] | what goes wrong, and how it heals |
 //!
 //! Dependencies go one way. Data types know nothing of [`world`]; steps that concern several hosts are
-//! methods of `Simulation` in the module of the host that acts. Invariant: nothing here reads a clock, a
-//! file, a thread or a hash map.
+//! methods of `Simulation`, in a module of their own. Invariant: nothing here reads a clock, a file, a thread
+//! or a hash map.
 
 mod agents;
 mod clock;
@@ -36,6 +38,7 @@ mod clusters;
 pub mod context;
 mod faults;
 mod fleet;
+mod hosts;
 mod invariants;
 mod machines;
 mod managers;
@@ -43,6 +46,7 @@ mod network;
 pub mod planted;
 mod random;
 mod reference_model;
+mod requests;
 pub mod scenario;
 mod users;
 mod world;

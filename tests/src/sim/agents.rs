@@ -5,7 +5,6 @@
 
 mod effects;
 mod holds;
-pub(crate) mod host;
 mod hostile;
 mod link;
 mod priorities;

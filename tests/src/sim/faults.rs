@@ -4,12 +4,12 @@ mod journals;
 mod managers;
 mod workers;
 
-use crate::sim::agents::host::StoreDisk;
 use crate::sim::clusters::{CLUSTERS, HOSTILE};
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::agent::StoreDisk;
 use crate::sim::network::Link;
+use crate::sim::requests::request::RequestBody;
 use crate::sim::scenario::Fault;
-use crate::sim::users::request::RequestBody;
 use crate::sim::world::Simulation;
 use meridian_manager_core::facts::input::Operator;
 use meridian_shared::ids::ClusterName;

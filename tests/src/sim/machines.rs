@@ -4,9 +4,5 @@
 
 mod checks;
 pub(crate) mod events;
-pub(crate) mod gang;
 mod guards;
-pub(crate) mod machine;
 mod node_failures;
-pub(crate) mod nodes;
-pub(crate) mod runner;

@@ -8,6 +8,5 @@
 mod commit;
 mod describe;
 mod explanations;
-pub(crate) mod host;
 mod process;
 mod turn;

@@ -1,8 +1,8 @@
 //! The network between agents and managers: messages are lost, late, doubled, or cut off in one direction.
 
-use crate::sim::agents::host::AgentHost;
 use crate::sim::context::SimContext;
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::agent::AgentHost;
 use meridian_shared::protocol::{SyncAnswer, SyncRequest};
 
 /// The link of one agent. Times are true times in milliseconds.

@@ -3,7 +3,6 @@
 mod dispatch;
 mod end_check;
 
-use crate::sim::agents::host::AgentHost;
 use crate::sim::clock::HostClock;
 use crate::sim::clusters::{CLUSTERS, HOSTILE, LATE};
 use crate::sim::context::SimContext;
@@ -11,14 +10,15 @@ use crate::sim::context::event::SimEvent;
 use crate::sim::context::trace::Keep;
 use crate::sim::fleet::objects::declared_queues;
 use crate::sim::fleet::topology::NodeLabels;
+use crate::sim::hosts::agent::AgentHost;
+use crate::sim::hosts::machine::Machine;
+use crate::sim::hosts::manager::ManagerHost;
 use crate::sim::invariants::Invariants;
 use crate::sim::invariants::explanations::Explanations;
-use crate::sim::machines::machine::Machine;
-use crate::sim::managers::host::ManagerHost;
 use crate::sim::network::Network;
 use crate::sim::random::Random;
+use crate::sim::requests::UserRequests;
 use crate::sim::scenario::Scenario;
-use crate::sim::users::Users;
 use meridian_manager::host::leadership::StartMode;
 use meridian_manager::journal::faulty::{Faults, FaultyDisk};
 use meridian_shared::ids::ClusterName;
@@ -48,7 +48,7 @@ pub(crate) struct Simulation {
     pub(crate) machines: Vec<Machine>,
     pub(crate) agents: Vec<AgentHost>,
     pub(crate) network: Network,
-    pub(crate) users: Users,
+    pub(crate) users: UserRequests,
     pub(crate) faults: FaultState,
     pub(crate) invariants: Invariants,
     pub(crate) explanations: Explanations,
@@ -57,7 +57,7 @@ pub(crate) struct Simulation {
 
 impl Simulation {
     pub(crate) fn new(scenario: Scenario, keep: Keep) -> Self {
-        let users = Users::new(declared_queues(&scenario));
+        let users = UserRequests::new(declared_queues(&scenario));
         let invariants = Invariants::new(scenario.fair, scenario.limits);
         let mut simulation = Self {
             cx: SimContext::new(scenario, keep),

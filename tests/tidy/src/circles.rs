@@ -22,62 +22,19 @@ pub fn circles(tree: &Tree) -> Violations {
     violations
 }
 
-/// A use that closes a circle of folders: the file, the folder that it uses, and why the circle stays.
-type Known = (&'static str, &'static str, &'static str);
-
-/// The circles of folders that are left. The list may only get shorter: an entry whose use closes no circle
-/// any more must be deleted.
-const KNOWN: &[Known] = &[
-    ("tests/src/sim/world.rs", "tests/src/sim/agents", SIMULATION),
-    ("tests/src/sim/world.rs", "tests/src/sim/machines", SIMULATION),
-    ("tests/src/sim/world.rs", "tests/src/sim/managers", SIMULATION),
-    ("tests/src/sim/world.rs", "tests/src/sim/network", SIMULATION),
-    ("tests/src/sim/world.rs", "tests/src/sim/users", SIMULATION),
-];
-const SIMULATION: &str =
-    "it holds the hosts' data; the steps of a host are methods of `Simulation` next to them";
-
 /// No folders use each other in a circle, directly or through other modules of their parent. A module without
 /// submodules counts as a folder if the circle goes through a folder.
 pub fn folder_circles(tree: &Tree) -> Violations {
-    folder_circles_except(tree, KNOWN)
-}
-
-fn folder_circles_except(tree: &Tree, known: &[Known]) -> Violations {
     let mut violations = Vec::new();
-    let mut closing: BTreeSet<&Known> = BTreeSet::new();
     for (src, graph) in ModuleGraph::all(tree) {
         let folders = graph.folders();
         for parent in &folders {
-            let mut uses = graph.inside(parent);
-            for circle in circles_of_folders(&folders, &uses) {
-                for (_, _, files) in uses_within(&uses, &circle) {
-                    closing.extend(
-                        known.iter().filter(|one| files.iter().any(|used| is_known(one, &graph, used))),
-                    );
-                }
-            }
-            for used in uses.values_mut() {
-                used.values_mut().for_each(|files| {
-                    files.retain(|used| !known.iter().any(|one| is_known(one, &graph, used)))
-                });
-                used.retain(|_, files| !files.is_empty());
-            }
-            let left = circles_of_folders(&folders, &uses);
-            violations.extend(left.iter().map(|circle| describe_folders(&src, &graph, &uses, circle)));
+            let uses = graph.inside(parent);
+            let circles = circles_of_folders(&folders, &uses);
+            violations.extend(circles.iter().map(|circle| describe_folders(&src, &graph, &uses, circle)));
         }
     }
-    let unneeded = known.iter().filter(|one| !closing.contains(one));
-    violations.extend(unneeded.map(|(file, folder, _)| {
-        format!("{file}: its use of {folder} closes no circle: delete it from `KNOWN`")
-    }));
     violations
-}
-
-fn is_known((file, folder, _): &Known, graph: &ModuleGraph, used: &FileUse) -> bool {
-    let to = graph.file(&used.to).trim_end_matches(".rs");
-    let inside = to.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    inside && graph.file(&used.from) == *file
 }
 
 /// Circles with at least one folder. Other circles are of single files in one folder.
@@ -169,7 +126,7 @@ mod tests {
         let tree = Tree::of(&FOLDERS);
         assert_eq!(circles(&tree), Vec::<String>::new());
         assert_eq!(
-            folder_circles_except(&tree, &[]),
+            folder_circles(&tree),
             [concat!(
                 "x/src: 2 folders use each other in a circle:",
                 "\n    a uses b in 1 places: a/c.rs:2 uses b.rs",
@@ -188,26 +145,9 @@ mod tests {
         files[5].1 = "use crate::inner::a::d::D;";
         files.push(("x/src/inner/f.rs", "use super::b::B;"));
         files.push(("x/src/inner.rs", "mod a; mod b; mod f;"));
-        let violations = folder_circles_except(&Tree::of(&files), &[]);
+        let violations = folder_circles(&Tree::of(&files));
         assert_eq!(violations.len(), 1, "{violations:?}");
         assert!(violations[0].starts_with("x/src: 3 folders"), "{violations:?}");
-    }
-
-    #[test]
-    fn a_known_circle_is_left_and_must_be_one() {
-        let known: Known = ("x/src/a/c.rs", "x/src/b", "not yet mended");
-        assert_eq!(folder_circles_except(&Tree::of(&FOLDERS), &[known]), Vec::<String>::new());
-        let mut mended = FOLDERS;
-        mended[5].1 = "";
-        assert_eq!(
-            folder_circles_except(&Tree::of(&mended), &[known]),
-            ["x/src/a/c.rs: its use of x/src/b closes no circle: delete it from `KNOWN`"]
-        );
-    }
-
-    #[test]
-    fn every_known_circle_has_a_reason() {
-        assert!(KNOWN.iter().all(|(_, _, reason)| reason.split_whitespace().count() >= 3));
     }
 
     #[test]

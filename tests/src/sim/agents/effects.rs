@@ -1,9 +1,9 @@
 //! Effects of an agent on its machine: gangs that start, move and change size, and nodes from a provider.
 
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::gang::{Gang, PodMove};
+use crate::sim::hosts::runner::AttemptKey;
 use crate::sim::invariants::violation::{Verdict, violation};
-use crate::sim::machines::gang::{Gang, PodMove};
-use crate::sim::machines::runner::AttemptKey;
 use crate::sim::world::Simulation;
 use meridian_agent_core::runtime::PodPlacement;
 use meridian_agent_core::{Input, ProviderEvent, RunnerEvent, Start};

@@ -5,7 +5,7 @@
 //! repeats itself. It also stalls: it stops sending, or keeps sending and never reports what happened to its
 //! offers.
 
-use crate::sim::agents::host::Stall;
+use crate::sim::hosts::agent::Stall;
 use crate::sim::random::Random;
 use crate::sim::world::Simulation;
 use meridian_manager_core::World;

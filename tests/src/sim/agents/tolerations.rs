@@ -3,11 +3,11 @@
 //! A restart of the agent must not lengthen these times, so an agent with a running timer is killed more
 //! often than others.
 
-use crate::sim::agents::host::{AgentHost, TolerationTimers};
 use crate::sim::fleet::job::SimulatedJob;
+use crate::sim::hosts::agent::{AgentHost, TolerationTimers};
+use crate::sim::hosts::machine::Machine;
+use crate::sim::hosts::runner::AttemptKey;
 use crate::sim::invariants::violation::violation;
-use crate::sim::machines::machine::Machine;
-use crate::sim::machines::runner::AttemptKey;
 use crate::sim::world::Simulation;
 use meridian_agent_core::Input;
 use meridian_shared::time::{Millis, Mono};

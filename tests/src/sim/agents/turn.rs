@@ -2,9 +2,9 @@
 
 use super::situations;
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::gang::PodMove;
 use crate::sim::invariants::violation::violation;
 use crate::sim::machines::events::CLOCK_READ_MS;
-use crate::sim::machines::gang::PodMove;
 use crate::sim::world::Simulation;
 use meridian_agent_core::{Effect, Input};
 use meridian_shared::ids::Leadership;

@@ -1,8 +1,8 @@
 //! Faults of agents and their machines.
 
-use crate::sim::agents::host::AgentHost;
 use crate::sim::clusters::cluster_index;
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::agent::AgentHost;
 use crate::sim::scenario::Fault;
 use crate::sim::world::Simulation;
 use meridian_shared::ids::Uid;

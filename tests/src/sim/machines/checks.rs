@@ -2,9 +2,9 @@
 
 use crate::sim::clusters::NODE_GPUS;
 use crate::sim::fleet::topology::{LEVELS, NodeLabels, TopologyRequest, domain};
+use crate::sim::hosts::machine::Machine;
+use crate::sim::hosts::runner::AttemptKey;
 use crate::sim::invariants::violation::{Verdict, violation};
-use crate::sim::machines::machine::Machine;
-use crate::sim::machines::runner::AttemptKey;
 use crate::sim::world::Simulation;
 use meridian_shared::ids::{Fence, Uid};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 //! its lapse; docs/protocol.md names this gap.
 
 use crate::sim::context::event::SimEvent;
-use crate::sim::machines::runner::AttemptKey;
+use crate::sim::hosts::runner::AttemptKey;
 use crate::sim::world::Simulation;
 
 /// Longest time in which a running agent notices that a guard is gone.

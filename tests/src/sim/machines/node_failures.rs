@@ -1,7 +1,7 @@
 //! Nodes that fail under gangs, and return.
 
 use crate::sim::context::event::SimEvent;
-use crate::sim::machines::nodes::NodeFailure;
+use crate::sim::hosts::nodes::NodeFailure;
 use crate::sim::world::Simulation;
 
 /// Longest time for which a node is away.

@@ -1,8 +1,8 @@
 //! Commits of a manager, and the replies that follow them.
 
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::manager::Caller;
 use crate::sim::invariants::violation::violation;
-use crate::sim::managers::host::Caller;
 use crate::sim::network::Receiver;
 use crate::sim::scenario::Fault;
 use crate::sim::world::Simulation;

@@ -1,10 +1,10 @@
 //! A manager's process: start, leadership, reload after a failed commit, end.
 
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::manager::{ManagerHost, PendingCommit, StoredBodies};
 use crate::sim::invariants::observation::WorldBefore;
 use crate::sim::invariants::replay::same_state;
 use crate::sim::invariants::violation::violation;
-use crate::sim::managers::host::{ManagerHost, PendingCommit, StoredBodies};
 use crate::sim::world::Simulation;
 use meridian_manager::host::leadership::{LeadershipPlan, Reloaded, StartMode};
 use meridian_manager::host::replay::{ReplayError, replay};

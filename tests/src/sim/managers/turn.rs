@@ -1,12 +1,12 @@
 //! One turn of a manager's engine, and what is checked after every input.
 
 use crate::sim::context::event::SimEvent;
+use crate::sim::hosts::manager::{Caller, PendingCommit, PollEnd, QueuedInput, StoredBodies};
 use crate::sim::invariants::durability::may_forget;
 use crate::sim::invariants::observation::{Observation, WorldBefore};
 use crate::sim::invariants::priorities::check_priorities;
 use crate::sim::invariants::violation::{Verdict, violation};
 use crate::sim::managers::describe::describe_record;
-use crate::sim::managers::host::{Caller, PendingCommit, PollEnd, QueuedInput, StoredBodies};
 use crate::sim::world::Simulation;
 use meridian_manager::host::{Host, Step};
 use meridian_manager_core::facts::input::Input;

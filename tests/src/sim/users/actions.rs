@@ -8,7 +8,7 @@ use crate::sim::fleet::queues::PRIORITIES;
 use crate::sim::fleet::tolerations::toleration_seconds;
 use crate::sim::fleet::topology::TopologyRequest;
 use crate::sim::random::Random;
-use crate::sim::users::request::RequestBody;
+use crate::sim::requests::request::RequestBody;
 use crate::sim::world::Simulation;
 use meridian_manager_core::facts::input::Operator;
 use meridian_manager_core::facts::key::Key;
@@ -76,8 +76,7 @@ impl Simulation {
         let namespace = if random.permille(350) { "personal" } else { "open" };
         let pods = random.between(1, 4);
         let gpus = if pods <= 3 { random.between(1, 2) } else { 1 };
-        self.users.last_job += 1;
-        let name = format!("job-{}", self.users.last_job);
+        let name = format!("job-{}", self.users.next_job());
         let duration =
             if random.permille(150) { random.between(15_000, 40_000) } else { random.between(300, 9_000) };
         let (startup, succeeds) = (Millis(random.between(0, 1_500)), random.permille(850));

@@ -1,7 +1,7 @@
 //! Users deactivate workloads and activate them again.
 
 use crate::sim::random::Random;
-use crate::sim::users::request::RequestBody;
+use crate::sim::requests::request::RequestBody;
 use crate::sim::world::Simulation;
 use meridian_shared::ids::Uid;
 

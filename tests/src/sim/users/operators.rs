@@ -2,10 +2,10 @@
 
 use crate::sim::clusters::is_hostile;
 use crate::sim::fleet::objects::{TERM_LONGEST, fleet_manifests, key_of, object, orphaned_job};
-use crate::sim::machines::machine::Machine;
-use crate::sim::machines::runner::AttemptKey;
+use crate::sim::hosts::machine::Machine;
+use crate::sim::hosts::runner::AttemptKey;
+use crate::sim::requests::request::RequestBody;
 use crate::sim::users::actions::extra_policy;
-use crate::sim::users::request::RequestBody;
 use crate::sim::world::Simulation;
 use meridian_manager_core::World;
 use meridian_manager_core::facts::input::Operator;

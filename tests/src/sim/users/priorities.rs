@@ -2,7 +2,7 @@
 
 use crate::sim::fleet::queues::{PRIORITIES, priority_class};
 use crate::sim::random::Random;
-use crate::sim::users::request::RequestBody;
+use crate::sim::requests::request::RequestBody;
 use crate::sim::world::Simulation;
 
 /// Values that a priority class may get.

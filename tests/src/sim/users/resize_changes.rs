@@ -2,7 +2,7 @@
 
 use crate::sim::fleet::objects::job_manifest;
 use crate::sim::random::Random;
-use crate::sim::users::request::RequestBody;
+use crate::sim::requests::request::RequestBody;
 use crate::sim::world::Simulation;
 use meridian_shared::ids::Uid;
 

@@ -4,7 +4,7 @@
 //! guard it also ends by the real guard's deadline arithmetic, even when no agent is alive.
 
 use crate::sim::fleet::job::Behaviour;
-use crate::sim::machines::runner::AttemptKey;
+use crate::sim::hosts::runner::AttemptKey;
 use meridian_agent::guard::lease::{Deadline, kill_margin};
 use meridian_agent_core::runtime::PodPlacement;
 use meridian_agent_core::{Found, FoundState, RunnerEvent, Start};

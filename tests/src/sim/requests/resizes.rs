@@ -22,18 +22,18 @@ pub(crate) struct ResizeRequests(BTreeMap<Uid, Requested>);
 
 impl ResizeRequests {
     /// A request is made.
-    pub(super) fn requested(&mut self, uid: Uid, id: u64) {
+    pub(crate) fn requested(&mut self, uid: Uid, id: u64) {
         let requested = self.0.entry(uid).or_default();
         (requested.newest, requested.acknowledged) = (id, None);
     }
 
     /// A request is sent once more.
-    pub(super) fn repeated(&mut self, uid: Uid) {
+    pub(crate) fn repeated(&mut self, uid: Uid) {
         self.0.entry(uid).or_default().repeated = true;
     }
 
     /// A request was acknowledged, and no other one is under way.
-    pub(super) fn acknowledged(&mut self, uid: Uid, id: u64, pods: usize) {
+    pub(crate) fn acknowledged(&mut self, uid: Uid, id: u64, pods: usize) {
         let requested = self.0.get_mut(&uid);
         if let Some(requested) = requested.filter(|known| known.newest == id && !known.repeated) {
             requested.acknowledged = Some(pods);
@@ -41,12 +41,12 @@ impl ResizeRequests {
     }
 
     /// An older copy of the journal is in use.
-    pub(super) fn history_lost(&mut self) {
+    pub(crate) fn history_lost(&mut self) {
         self.0.values_mut().for_each(|requested| requested.acknowledged = None);
     }
 
     /// P1: an acknowledged size is remembered until the workload is over.
-    pub(super) fn check_durability(&self, world: &World) -> Verdict {
+    pub(crate) fn check_durability(&self, world: &World) -> Verdict {
         for (uid, requested) in &self.0 {
             let workload = world.state().workloads().get(uid);
             let open = workload.filter(|w| w.finished().is_none() && w.deletion().is_none());

@@ -25,18 +25,18 @@ pub(crate) struct ActivityRequests(BTreeMap<Uid, Requested>);
 
 impl ActivityRequests {
     /// A request is made.
-    pub(super) fn requested(&mut self, uid: Uid, id: u64, active: bool) {
+    pub(crate) fn requested(&mut self, uid: Uid, id: u64, active: bool) {
         let requested = self.0.entry(uid).or_default();
         (requested.newest, requested.acknowledged, requested.active) = (id, None, active);
     }
 
     /// A request is sent once more.
-    pub(super) fn repeated(&mut self, uid: Uid) {
+    pub(crate) fn repeated(&mut self, uid: Uid) {
         self.0.entry(uid).or_default().repeated = true;
     }
 
     /// A request was acknowledged, and no other one is under way.
-    pub(super) fn acknowledged(&mut self, uid: Uid, id: u64) {
+    pub(crate) fn acknowledged(&mut self, uid: Uid, id: u64) {
         let requested = self.0.get_mut(&uid);
         if let Some(requested) = requested.filter(|known| known.newest == id && !known.repeated) {
             requested.acknowledged = Some(requested.active);
@@ -44,12 +44,12 @@ impl ActivityRequests {
     }
 
     /// An older copy of the journal is in use.
-    pub(super) fn history_lost(&mut self) {
+    pub(crate) fn history_lost(&mut self) {
         self.0.values_mut().for_each(|requested| requested.acknowledged = None);
     }
 
     /// P1: an acknowledged state is remembered until the workload is over.
-    pub(super) fn check_durability(&self, world: &World) -> Verdict {
+    pub(crate) fn check_durability(&self, world: &World) -> Verdict {
         for (uid, requested) in &self.0 {
             let workload = world.state().workloads().get(uid);
             let open = workload.filter(|w| w.finished().is_none() && w.deletion().is_none());
@@ -73,7 +73,7 @@ impl ActivityRequests {
     }
 
     /// The state that was requested last; `None` without a request.
-    pub(super) fn requested_state(&self, uid: Uid) -> Option<bool> {
+    pub(crate) fn requested_state(&self, uid: Uid) -> Option<bool> {
         self.0.get(&uid).map(|requested| requested.active)
     }
 }

@@ -5,7 +5,7 @@
 //! attempt uses it up.
 
 use crate::sim::fleet::job::Behaviour;
-use crate::sim::machines::gang::{Gang, PodMove, never_started};
+use crate::sim::hosts::gang::{Gang, PodMove, never_started};
 use crate::sim::random::Random;
 use meridian_agent_core::{Found, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};

@@ -1,9 +1,8 @@
 //! Requests are sent to any manager, repeated until they are answered, and their answers are noted.
 
 use crate::sim::context::event::SimEvent;
-use crate::sim::fleet::objects::{key_of, object};
-use crate::sim::users::Users;
-use crate::sim::users::request::{OpenRequest, RequestBody};
+use crate::sim::fleet::objects::object;
+use crate::sim::requests::request::{OpenRequest, RequestBody};
 use crate::sim::world::Simulation;
 use meridian_manager_core::facts::actor::Actor;
 use meridian_manager_core::facts::input::{Change, Input, Operator, PutMode, Write};
@@ -69,7 +68,7 @@ impl Simulation {
         if history != self.faults.history {
             return;
         }
-        let Some(request) = self.users.requests.remove(&id) else { return };
+        let Some(request) = self.users.close(id) else { return };
         self.cx.log(|| format!("users: answer to request {id}: {}", describe_reply(reply)));
         let OpenRequest { body, tries } = &request;
         match (body, reply) {
@@ -107,54 +106,6 @@ impl Simulation {
                 self.cx.counters.one("confirmations with a cluster awaited");
             }
             _ => {}
-        }
-    }
-}
-
-impl Users {
-    /// Notes a new request; returns its number.
-    fn open_request(&mut self, body: RequestBody) -> u64 {
-        self.last_request += 1;
-        let id = self.last_request;
-        for key in body.keys() {
-            self.newest.insert(key.clone(), id);
-            self.objects.insert(key, None);
-        }
-        match &body {
-            RequestBody::SetActive { uid, active, .. } => self.activity.requested(*uid, id, *active),
-            RequestBody::Resize { uid, .. } => self.resizes.requested(*uid, id),
-            _ => {}
-        }
-        self.requests.insert(id, OpenRequest { body, tries: 0 });
-        id
-    }
-
-    /// Notes one more try of a request that isn't answered yet.
-    fn count_try(&mut self, id: u64) -> Option<RequestBody> {
-        let request = self.requests.get_mut(&id)?;
-        request.tries += 1;
-        let body = request.body.clone();
-        if request.tries > 1 {
-            self.repeated.extend(body.keys());
-            match &body {
-                RequestBody::SetActive { uid, .. } => self.activity.repeated(*uid),
-                RequestBody::Resize { uid, .. } => self.resizes.repeated(*uid),
-                _ => {}
-            }
-        }
-        Some(body)
-    }
-
-    /// Objects were applied. Their content is certain unless another request about them is under way, or one
-    /// that was sent twice may arrive again.
-    fn applied(&mut self, id: u64, manifests: &[Value]) {
-        for manifest in manifests {
-            let key = key_of(manifest);
-            let uncertain = self.repeated.contains(&key)
-                || self.newest.get(&key) != Some(&id)
-                || self.has_open(|body| body.keys().contains(&key));
-            let content = (!uncertain).then(|| object(manifest).stored);
-            self.objects.insert(key, content);
         }
     }
 }

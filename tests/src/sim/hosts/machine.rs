@@ -2,8 +2,8 @@
 
 use crate::sim::clock::HostClock;
 use crate::sim::fleet::topology::NodeLabels;
-use crate::sim::machines::nodes::{NodeFailure, node, provisionable};
-use crate::sim::machines::runner::Runner;
+use crate::sim::hosts::nodes::{NodeFailure, node, provisionable};
+use crate::sim::hosts::runner::Runner;
 use meridian_agent_core::Input;
 use meridian_agent_core::runtime::NodeSpec;
 use std::collections::BTreeMap;

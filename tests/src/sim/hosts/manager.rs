@@ -56,9 +56,9 @@ pub(crate) struct PendingCommit {
 #[derive(Debug)]
 pub(crate) struct ManagerHost {
     pub(crate) clock: HostClock,
-    pub(super) boot: u128,
+    pub(crate) boot: u128,
     pub(crate) disk: FaultyDisk,
-    pub(super) journal: Option<RedbJournal>,
+    pub(crate) journal: Option<RedbJournal>,
     pub(crate) host: Option<Host<Caller>>,
     pub(crate) leading: bool,
     /// Number of the process, increased each time it ends.
@@ -66,28 +66,28 @@ pub(crate) struct ManagerHost {
     /// Its volume was attached to another machine.
     pub(crate) cut: bool,
     pub(crate) inbox: VecDeque<QueuedInput>,
-    pub(super) poll_ends: Vec<PollEnd>,
+    pub(crate) poll_ends: Vec<PollEnd>,
     pub(crate) mark: Option<Mark>,
-    pub(super) snapshot_at: RecordNumber,
+    pub(crate) snapshot_at: RecordNumber,
     /// The snapshot, taken with one batch and written with the next.
-    pub(super) snapshot: Option<Snapshot>,
-    pub(super) committing: Option<PendingCommit>,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) committing: Option<PendingCommit>,
     pub(crate) paused_until: u64,
     pub(crate) slow_until: u64,
     turn_at: u64,
     turn: u64,
     /// The committed state that the next process must read back.
-    pub(super) expected: Option<Box<State>>,
+    pub(crate) expected: Option<Box<State>>,
     /// Why the last write failed.
-    pub(super) failure: Option<Error>,
+    pub(crate) failure: Option<Error>,
     /// The leadership that it continues after a failed commit.
-    pub(super) continues: Option<Leadership>,
+    pub(crate) continues: Option<Leadership>,
     /// Its wall clock was set back, and the process hasn't read the clock since.
     pub(crate) unseen_back: bool,
 }
 
 /// Bodies of jobs in the journal.
-pub(super) struct StoredBodies<'a>(pub(super) &'a RedbJournal);
+pub(crate) struct StoredBodies<'a>(pub(crate) &'a RedbJournal);
 
 impl Bodies for StoredBodies<'_> {
     fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
@@ -145,7 +145,7 @@ impl ManagerHost {
     }
 
     /// Reads the clocks. Where wall time ran ahead of boot time, the claim is shorter by the difference.
-    pub(super) fn read_clocks(&mut self, at: u64) -> Now {
+    pub(crate) fn read_clocks(&mut self, at: u64) -> Now {
         let now = self.clock.now(at);
         self.unseen_back = false;
         if let Some(host) = &mut self.host {
@@ -155,7 +155,7 @@ impl ManagerHost {
     }
 
     /// Whether only ends and deletions are accepted.
-    pub(super) fn is_restricted(&self, now: Mono) -> bool {
+    pub(crate) fn is_restricted(&self, now: Mono) -> bool {
         self.host.as_ref().is_some_and(|host| host.is_restricted(now))
     }
 
@@ -165,7 +165,7 @@ impl ManagerHost {
     }
 
     /// Moves the next turn forward to `at`; returns its number unless an earlier one is planned.
-    pub(super) fn plan_turn(&mut self, at: u64) -> Option<u64> {
+    pub(crate) fn plan_turn(&mut self, at: u64) -> Option<u64> {
         if at >= self.turn_at {
             return None;
         }
@@ -175,7 +175,7 @@ impl ManagerHost {
     }
 
     /// Begins the turn with this number; false if another one was planned since.
-    pub(super) fn begin_turn(&mut self, turn: u64) -> bool {
+    pub(crate) fn begin_turn(&mut self, turn: u64) -> bool {
         let is_planned = turn == self.turn;
         if is_planned {
             self.turn_at = u64::MAX;
