@@ -140,7 +140,7 @@ step_management_changes() {
 }
 # Users change jobs in the management cluster: the queue of a waiting job, and the pod counts of a running one.
 edited_jobs() {
-    local uids region
+    local uids region workload
     sed -e 's/main$/held/' -e 's/^  namespaceSelector/  stopPolicy: Hold\n&/' "$HERE/queues.yaml" | front apply -f - >/dev/null
     await 30 meridian get localqueue held || fail 'a second queue does not reach the manager'
     submit edited queue=held pods=2
@@ -149,15 +149,27 @@ edited_jobs() {
     runs_in_front edited 2
     region="$(regions_of edited)"; region="${region% }"; uids="$(uids_in "$region" edited)"
     if front label job edited kueue.x-k8s.io/queue-name=held --overwrite >"$work/refused" 2>&1; then fail 'a running job can be moved to another queue'; fi
-    grep -q 'while the job runs; delete the job' "$work/refused" || fail "the refusal has no remedy: $(cat "$work/refused")"
+    grep -q 'while the job runs; set `spec.active: false`' "$work/refused" || fail "the refusal has no remedy: $(cat "$work/refused")"
+    workload="$(workload_of edited)"
+    front patch workload "$workload" --type=merge -p '{"spec":{"active":false}}' >/dev/null
+    await 60 gone edited || fail 'a deactivated Workload goes on'
+    await 30 job_has edited Suspended || { front get job edited -o yaml; fail 'a job that was stopped is not shown as suspended'; }
+    front label job edited kueue.x-k8s.io/queue-name=held --overwrite >/dev/null || fail 'a job that was stopped keeps its queue'
+    await 30 queue_is edited held || fail 'the other queue of a job that was stopped does not reach the manager'
+    front patch workload "$workload" --type=merge -p '{"spec":{"active":true}}' >/dev/null
+    await 60 says edited 'cluster queue .held. is stopped' || { why edited; fail 'a job that was stopped and moved does not wait in its other queue'; }
+    front label job edited kueue.x-k8s.io/queue-name=front --overwrite >/dev/null
+    runs_in_front edited 2
+    region="$(regions_of edited)"; region="${region% }"; uids="$(uids_in "$region" edited)"
     front patch job edited --type=merge -p '{"spec":{"parallelism":1}}' >/dev/null
     await 90 replaced "$region" edited "$uids" || { why edited; fail 'a running gang keeps the former number of pods of its job'; }
     runs_in_front edited 1
     remove_front edited
     front delete localqueue held >/dev/null
     front delete clusterqueue held >/dev/null
-    pass 'a waiting job moves to another queue, and a running one whose parallelism changes is stopped and queued again, as Kueue does'
+    pass 'a waiting job moves to another queue, a running one does when it was stopped, and one whose parallelism changes is stopped and queued again, as Kueue does'
 }
+queue_is() { [ "$(meridian get jobs "$1" -o json | jq -r '.metadata.labels["kueue.x-k8s.io/queue-name"]')" = "$2" ]; }
 started_after() { local at; at="$(front get job "$1" -o 'jsonpath={.status.startTime}')"; [[ "$at" > "$2" ]]; }
 replaced() { local uid; for uid in $3; do ! kube "$1" get pods -A -o 'jsonpath={.items[*].metadata.uid}' | has "$uid" || return 1; done; }
 

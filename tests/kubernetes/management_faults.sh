@@ -105,7 +105,7 @@ step_management_hands() {
     [ "$(uids_in "$region" touched)" = "$uids" ] && runs_whole touched 3 || { why touched; fail 'a deleted Workload restarted the gang'; }
     pass 'a Workload that was deleted by hand comes back whole, and its gang runs on'
     if front label job touched kueue.x-k8s.io/queue-name- >"$work/label" 2>&1; then fail 'the queue of a running job can be taken away'; fi
-    grep -q 'delete the job' "$work/label" || { cat "$work/label"; fail 'the refusal names no remedy'; }
+    grep -q 'spec.active: false' "$work/label" || { cat "$work/label"; fail 'the refusal names no remedy'; }
     # Without the admission policy the API server takes the change, and the manager must stop the job.
     front delete validatingadmissionpolicybinding jobs.meridian.dev >/dev/null
     await 30 front label job touched kueue.x-k8s.io/queue-name- || fail 'a policy without a binding still refuses'

@@ -148,8 +148,8 @@ fn requeued() -> Value {
         "request.operation != 'UPDATE' || variables.queue == variables.oldQueue \
             || (variables.ours ? !variables.isActive : variables.suspended || !variables.hasStarted)",
         format!(
-            "metadata.labels[{QUEUE_LABEL}]: can't be changed while the job runs; delete the job, and create \
-                it with the other queue"
+            "metadata.labels[{QUEUE_LABEL}]: can't be changed while the job runs; set `spec.active: false` \
+                in its Workload, and change the label when the job has stopped"
         ),
     )
 }
