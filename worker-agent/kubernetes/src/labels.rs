@@ -36,6 +36,8 @@ pub const STARTED: &str = "meridian.dev/started";
 pub const NOTES: &str = "meridian.dev/run";
 /// Annotation of a job that was ordered to stop; its value says why.
 pub const STOPPED: &str = "meridian.dev/stopped";
+/// Annotation of a provisioning request: a hash of everything that it asks for.
+pub const FINGERPRINT: &str = "meridian.dev/fingerprint";
 /// Annotation of a pod: its position in the gang, from 0.
 pub const POSITION: &str = "meridian.dev/position";
 /// Annotation of a pod: the lease that its guard reads.

@@ -120,7 +120,7 @@ impl Agent {
             false => Arc::new(self.config.managed.divide(&open.gang).provisioned),
         };
         let (uid, namespace) = (open.uid, open.namespace.clone());
-        out.act(Effect::Provision(NodeRequest { offer, namespace, gang }));
+        out.act(Effect::Provision(NodeRequest { offer, uid, namespace, gang }));
         self.offers.set_waiting(offer);
         self.events.push(waiting_for_provider(offer, uid));
     }

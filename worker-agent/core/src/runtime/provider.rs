@@ -2,7 +2,7 @@
 
 use super::NodeSpec;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::OfferId;
+use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::time::Millis;
 use std::fmt;
@@ -43,6 +43,7 @@ pub enum ProviderEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeRequest {
     pub offer: OfferId,
+    pub uid: Uid,
     /// The namespace of the pods.
     pub namespace: Arc<str>,
     /// The gang, which the nodes must fit. `Gang::max_run` limits the time for which they are needed, if it
@@ -63,8 +64,9 @@ pub struct NodeRequest {
 /// name.
 ///
 /// **Restarts.** Offers end with the session of the agent, so a request may be forgotten: the core requests
-/// again, or never returns to it. A provider of real nodes gives back the nodes that belong to no offer and
-/// to no run.
+/// again under another offer, or never returns to it. A provider with a queue continues with the request of
+/// an earlier session for the same gang, so that the gang keeps its place. A provider of real nodes gives
+/// back the nodes that belong to no offer and to no run.
 ///
 /// **Unknown is not gone.** A read that failed or timed out changes nothing: a request is `Failed` only when
 /// the provider said so, and nodes are gone only when a complete, current answer lacks them. After `Ready`

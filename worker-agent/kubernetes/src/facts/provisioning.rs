@@ -2,9 +2,9 @@
 
 use super::moment;
 use crate::facts::wall;
-use crate::labels::OFFER;
+use crate::labels::{FINGERPRINT, OFFER, UID};
 use kube::api::DynamicObject;
-use meridian_shared::ids::OfferId;
+use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::time::Wall;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -53,6 +53,10 @@ pub(crate) struct RequestFacts {
     pub(crate) name: String,
     /// The offer that it was made for; `None` if the label is damaged.
     pub(crate) offer: Option<OfferId>,
+    /// The workload that it was made for; `None` if an older agent made it.
+    pub(crate) uid: Option<Uid>,
+    /// A hash of everything that it asks for; `None` if an older agent made it.
+    pub(crate) fingerprint: Option<String>,
     pub(crate) created: Option<Wall>,
     pub(crate) deleting: bool,
     /// The names of its pod templates.
@@ -72,6 +76,8 @@ impl RequestFacts {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
             offer: meta.labels.as_ref().and_then(|labels| labels.get(OFFER)?.parse().ok()),
+            uid: meta.labels.as_ref().and_then(|labels| labels.get(UID)?.parse().ok()),
+            fingerprint: meta.annotations.as_ref().and_then(|all| all.get(FINGERPRINT).cloned()),
             created: meta.creation_timestamp.as_ref().map(|time| wall(time.0)),
             deleting: meta.deletion_timestamp.is_some(),
             templates: list("/spec/podSets")
@@ -80,6 +86,11 @@ impl RequestFacts {
             conditions: conditions(&request.data),
             details: details.into_iter().flatten().filter_map(detail).collect(),
         }
+    }
+
+    /// Namespace and name.
+    pub(crate) fn key(&self) -> (String, String) {
+        (self.namespace.clone(), self.name.clone())
     }
 
     /// A condition whose status is `True`.

@@ -1,12 +1,12 @@
 //! The objects of one request: a PodTemplate for each shape of pods, and the ProvisioningRequest itself.
 
-use crate::labels::{MANAGED_BY, OFFER, ORIGIN, origin};
+use crate::labels::{FINGERPRINT, MANAGED_BY, OFFER, ORIGIN, UID, origin};
 use crate::shape;
 use meridian_agent_core::runtime::NodeRequest;
 use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec};
 use meridian_shared::counted::counted;
 use meridian_shared::gang::PodSet;
-use meridian_shared::ids::OfferId;
+use meridian_shared::ids::{ContentHash, OfferId};
 use meridian_shared::time::Millis;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,8 @@ const IMAGE: &str = "registry.k8s.io/pause:3.10";
 pub(super) struct Objects {
     pub(super) templates: Vec<Value>,
     pub(super) request: Value,
+    /// A hash of everything that is asked for.
+    pub(super) fingerprint: String,
 }
 
 /// The name of the request for an offer.
@@ -40,23 +42,23 @@ pub(super) fn template_name(request: &str, shape: usize) -> String {
     format!("{request}-{shape}")
 }
 
-/// Builds the objects. Fails if the class can't take the gang.
+/// Builds the objects of a request with this name. Fails if the class can't take the gang.
 pub(super) fn build(
     wanted: &NodeRequest,
-    attempt: u32,
+    name: &str,
     config: &ProvisioningRequestConfigSpec,
     api_version: &str,
     cluster: &str,
 ) -> Result<Objects, String> {
     let shapes = merged(&wanted.gang.pod_sets, config.merge_policy);
     check_count(shapes.len(), &wanted.gang.pod_sets, config)?;
-    let name = name(wanted.offer, attempt);
     let labels = json!({
         MANAGED_BY.0: MANAGED_BY.1, ORIGIN: origin(cluster), OFFER: wanted.offer.to_string(),
+        UID: wanted.uid.to_string(),
     });
     let meta = |name: &str| json!({"name": name, "namespace": &*wanted.namespace, "labels": labels});
     let templates = shapes.iter().enumerate().map(|(shape, Merged { first, .. })| {
-        let mut metadata = meta(&template_name(&name, shape));
+        let mut metadata = meta(&template_name(name, shape));
         metadata["labels"][WARDEN.0] = json!(WARDEN.1);
         json!({
             "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata,
@@ -67,19 +69,27 @@ pub(super) fn build(
         .iter()
         .enumerate()
         .map(|(shape, Merged { count, .. })| {
-            json!({"count": count, "podTemplateRef": {"name": template_name(&name, shape)}})
+            json!({"count": count, "podTemplateRef": {"name": template_name(name, shape)}})
         })
         .collect();
+    let templates: Vec<Value> = templates.collect();
+    let parameters = parameters(wanted, config);
+    let pods: Vec<(u32, &Value)> =
+        shapes.iter().zip(&templates).map(|(shape, template)| (shape.count, &template["template"])).collect();
+    let asked = json!([config.class_name, parameters, pods]).to_string();
+    let fingerprint = ContentHash::of(asked.as_bytes()).to_string();
+    let mut metadata = meta(name);
+    metadata["annotations"] = json!({FINGERPRINT: fingerprint});
     let request = json!({
         "apiVersion": api_version, "kind": "ProvisioningRequest",
-        "metadata": meta(&name),
+        "metadata": metadata,
         "spec": {
             "provisioningClassName": config.class_name,
-            "parameters": parameters(wanted, config),
+            "parameters": parameters,
             "podSets": sets,
         },
     });
-    Ok(Objects { templates: templates.collect(), request })
+    Ok(Objects { templates, request, fingerprint })
 }
 
 /// Pod sets that share one entry (`podSets`) of a request.

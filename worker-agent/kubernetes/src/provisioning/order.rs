@@ -1,5 +1,6 @@
 //! The nodes of one offer, from the request to their return. Pure.
 
+use super::manifest;
 use crate::facts::{Condition, RequestFacts};
 use crate::objects::Answer;
 use meridian_agent_core::runtime::{NodeRequest, NodeSpec, ProviderEvent};
@@ -63,6 +64,8 @@ pub(super) struct Order {
     retry: RetryStrategy,
     /// Counts requests, from 1.
     attempt: u32,
+    /// The name of the request, if an earlier agent made it.
+    adopted: Option<String>,
     phase: Phase,
     /// Whether a watch has shown the request of this attempt.
     seen: bool,
@@ -80,6 +83,7 @@ impl Order {
             request,
             retry,
             attempt: 1,
+            adopted: None,
             phase: Phase::Creating,
             seen: false,
             is_acting: false,
@@ -93,8 +97,21 @@ impl Order {
         self.request.offer
     }
 
-    pub(super) fn attempt(&self) -> u32 {
-        self.attempt
+    /// An order that continues with the request of this name, which an earlier agent made for the same gang.
+    pub(super) fn adopting(request: NodeRequest, retry: RetryStrategy, name: String) -> Self {
+        let attempt = name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(1);
+        Self {
+            attempt,
+            adopted: Some(name),
+            phase: Phase::Following,
+            seen: true,
+            ..Self::new(request, retry)
+        }
+    }
+
+    /// The name of the request of the current attempt.
+    pub(super) fn name(&self) -> String {
+        self.adopted.clone().unwrap_or_else(|| manifest::name(self.offer(), self.attempt))
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -125,6 +142,7 @@ impl Order {
                 return None;
             }
             self.attempt += 1;
+            self.adopted = None;
             (self.phase, self.seen) = (Phase::Creating, false);
         }
         if self.is_acting || now < self.not_before {

@@ -1,11 +1,10 @@
 //! Finds out to which offers nodes and requests in the cluster belong. Pure.
 
-use super::manifest;
 use super::order::{self, Order};
 use crate::facts::{JobFacts, RequestFacts};
 use crate::runner;
 use crate::view::PoolNode;
-use meridian_agent_core::runtime::NodeSpec;
+use meridian_agent_core::runtime::{NodeRequest, NodeSpec};
 use meridian_objects::spec::ProvisioningRequestConfigSpec;
 use meridian_shared::ids::OfferId;
 use meridian_shared::packing;
@@ -14,16 +13,63 @@ use std::collections::BTreeMap;
 /// The class whose requests may get existing nodes with free capacity; the autoscaler makes only the missing
 /// ones.
 const BEST_EFFORT: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
-/// Conditions that end an autoscaler's work on a request.
-const AT_REST: [&str; 4] = ["Provisioned", "Failed", "BookingExpired", "CapacityRevoked"];
+/// Conditions after which a request never gets nodes, or has lost them.
+const FAILED: [&str; 3] = ["Failed", "BookingExpired", "CapacityRevoked"];
 
 /// Orders by their offers.
 type Orders = BTreeMap<OfferId, Order>;
+/// Namespace and name of a request.
+pub(super) type RequestKey = (String, String);
 
-/// Whether the request is that of an order's current attempt.
-pub(super) fn is_of_order(request: &RequestFacts, orders: &Orders) -> bool {
-    let order = request.offer.and_then(|offer| orders.get(&offer));
-    order.is_some_and(|order| manifest::name(order.offer(), order.attempt()) == request.name)
+/// The requests of the orders' current attempts, each with its offer.
+pub(super) fn followed(orders: &Orders) -> BTreeMap<RequestKey, OfferId> {
+    let key = |order: &Order| ((order.request.namespace.to_string(), order.name()), order.offer());
+    orders.values().map(key).collect()
+}
+
+/// The requests whose nodes jobs use, each with the offer of the job.
+pub(super) fn consumed<'j>(
+    jobs: impl Iterator<Item = &'j JobFacts>,
+) -> BTreeMap<RequestKey, Option<OfferId>> {
+    jobs.filter_map(|job| Some(((job.namespace.clone(), job.consumes.clone()?), job.offer))).collect()
+}
+
+/// The requests with the offers that they belong to now. After a restart of the agent that isn't always the
+/// offer for which a request was made.
+pub(super) fn assigned<'r>(
+    requests: impl Iterator<Item = &'r RequestFacts>,
+    orders: &Orders,
+    consumed: &BTreeMap<RequestKey, Option<OfferId>>,
+) -> Vec<RequestFacts> {
+    let followed = followed(orders);
+    let assign = |request: &RequestFacts| {
+        let key = request.key();
+        let of_run = || consumed.get(&key).copied().flatten();
+        let offer = followed.get(&key).copied().or_else(of_run).or(request.offer);
+        RequestFacts { offer, ..request.clone() }
+    };
+    requests.map(assign).collect()
+}
+
+/// Of the requests that an earlier agent left, the one that a gang continues with: the oldest that asks for
+/// the same nodes for the same workload, and hasn't failed.
+pub(super) fn adoptable<'r>(
+    left: impl Iterator<Item = &'r RequestFacts>,
+    wanted: &NodeRequest,
+    fingerprint: &str,
+) -> Option<&'r RequestFacts> {
+    let is_the_same = |request: &&RequestFacts| {
+        request.uid == Some(wanted.uid)
+            && request.namespace == *wanted.namespace
+            && request.fingerprint.as_deref() == Some(fingerprint)
+            && !request.deleting
+            && !has_failed(request)
+    };
+    left.filter(is_the_same).min_by_key(|request| (request.created, request.name.clone()))
+}
+
+fn has_failed(request: &RequestFacts) -> bool {
+    FAILED.iter().any(|kind| request.holds(kind).is_some())
 }
 
 /// Nodes of pools under runs that an earlier agent started, each with its offer. They must be claimed here,
@@ -44,8 +90,9 @@ pub(super) fn inherited_claims<'j>(
 
 /// Number of requests that the autoscaler works on, including those of an earlier agent.
 pub(super) fn open_requests<'r>(orders: &Orders, requests: impl Iterator<Item = &'r RequestFacts>) -> usize {
-    let is_at_rest = |request: &RequestFacts| AT_REST.iter().any(|kind| request.holds(kind).is_some());
-    let inherited = requests.filter(|request| !is_of_order(request, orders) && !is_at_rest(request));
+    let followed = followed(orders);
+    let is_at_rest = |request: &RequestFacts| request.holds("Provisioned").is_some() || has_failed(request);
+    let inherited = requests.filter(|request| !followed.contains_key(&request.key()) && !is_at_rest(request));
     orders.values().filter(|order| order.is_open()).count() + inherited.count()
 }
 

@@ -3,7 +3,7 @@
 use super::losses;
 use super::manifest;
 use super::order::{Action, Order};
-use super::ownership;
+use super::ownership::{self, RequestKey};
 use super::perform::{Performer, template_names};
 use super::settings::{ProvisioningParts, ProvisioningSettings};
 use crate::facts::RequestFacts;
@@ -25,6 +25,8 @@ use tokio::sync::mpsc;
 const TICK: Duration = Duration::from_secs(1);
 /// How often the supervisor looks for objects that belong to no offer and to no run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// How long after the start requests of an earlier agent are kept for gangs that are offered again.
+const ADOPT_WITHIN: Duration = Duration::from_secs(60);
 
 /// The orders of the agent's core.
 #[derive(Debug)]
@@ -55,7 +57,10 @@ pub(super) struct Supervisor {
     claims: BTreeMap<String, OfferId>,
     /// Offers whose nodes were reported as lost.
     lost: BTreeSet<OfferId>,
+    /// Requests of an earlier agent that a gang can continue with, until [`ADOPT_WITHIN`] is over.
+    left: BTreeSet<RequestKey>,
     open: FuturesUnordered<BoxFuture<'static, Finished>>,
+    started: Instant,
     swept: Instant,
 }
 
@@ -79,7 +84,9 @@ impl Supervisor {
             orders: BTreeMap::new(),
             claims: BTreeMap::new(),
             lost: BTreeSet::new(),
+            left: BTreeSet::new(),
             open: FuturesUnordered::new(),
+            started: Instant::now(),
             swept: Instant::now(),
         }
     }
@@ -92,6 +99,8 @@ impl Supervisor {
             let view = self.hub.view();
             ownership::inherited_claims(view.jobs(), |node| view.is_outside_pools(node))
         };
+        self.left = self.unused().iter().filter(|r| r.uid.is_some()).map(RequestFacts::key).collect();
+        self.started = Instant::now();
         self.sweep();
         let hub = Arc::clone(&self.hub);
         let mut ticks = tokio::time::interval(TICK);
@@ -106,7 +115,8 @@ impl Supervisor {
                 () = hub.provisioning_changed() => {}
                 Some(finished) = self.open.next() => self.finished(finished),
                 _ = ticks.tick() => {
-                    if self.swept.elapsed() >= SWEEP_EVERY {
+                    let is_late = !self.left.is_empty() && self.started.elapsed() >= ADOPT_WITHIN;
+                    if is_late || self.swept.elapsed() >= SWEEP_EVERY {
                         self.sweep();
                     }
                 }
@@ -121,15 +131,51 @@ impl Supervisor {
         }
         let offer = request.offer;
         let refused = |reason: String| ProviderEvent::Failed { offer, reason };
+        // If the objects can't be built for one attempt, they can't be built for any.
+        let objects = match self.objects(&request, &manifest::name(offer, 1)) {
+            Ok(objects) => objects,
+            Err(why) => return self.report(refused(why)),
+        };
+        let retry = self.settings.config.retry.clone();
+        if let Some(name) = self.adopt(&request, &objects.fingerprint) {
+            let uid = request.uid;
+            tracing::info!(request = name, %uid, "a provisioning request of an earlier agent is used");
+            self.orders.insert(offer, Order::adopting(request, retry, name));
+            return;
+        }
         let most = self.settings.requests_max;
         if self.open_requests() >= most {
             return self.report(refused(format!("the maximum of {most} requests are open")));
         }
-        // If the objects can't be built for one attempt, they can't be built for any.
-        if let Err(why) = self.objects(&request, 1) {
-            return self.report(refused(why));
-        }
-        self.orders.insert(offer, Order::new(request, self.settings.config.retry.clone()));
+        self.orders.insert(offer, Order::new(request, retry));
+    }
+
+    /// The request of an earlier agent that a gang continues with, so that it keeps its place in the
+    /// provider's queue. Other requests for the workload are given back.
+    fn adopt(&mut self, request: &NodeRequest, fingerprint: &str) -> Option<String> {
+        let mut of_workload = self.requests();
+        of_workload.retain(|left| left.uid == Some(request.uid) && self.left.remove(&left.key()));
+        let adopted = ownership::adoptable(of_workload.iter(), request, fingerprint).map(RequestFacts::key);
+        of_workload.iter().filter(|left| adopted != Some(left.key())).for_each(|left| self.give_back(left));
+        adopted.map(|(_, name)| name)
+    }
+
+    /// The requests in the cluster, each with the offer that it belongs to now.
+    fn requests(&self) -> Vec<RequestFacts> {
+        let view = self.hub.view();
+        let consumed = ownership::consumed(view.jobs());
+        ownership::assigned(view.requests().into_iter().flatten(), &self.orders, &consumed)
+    }
+
+    /// Requests that no order follows, and whose nodes no run uses.
+    fn unused(&self) -> Vec<RequestFacts> {
+        let view = self.hub.view();
+        let (consumed, followed) = (ownership::consumed(view.jobs()), ownership::followed(&self.orders));
+        let is_unused = |request: &&RequestFacts| {
+            let key = request.key();
+            !request.deleting && !followed.contains_key(&key) && !consumed.contains_key(&key)
+        };
+        view.requests().into_iter().flatten().filter(is_unused).cloned().collect()
     }
 
     fn open_requests(&self) -> usize {
@@ -137,8 +183,8 @@ impl Supervisor {
         ownership::open_requests(&self.orders, view.requests().into_iter().flatten())
     }
 
-    fn objects(&self, request: &NodeRequest, attempt: u32) -> Result<manifest::Objects, String> {
-        manifest::build(request, attempt, &self.settings.config, &self.api_version, &self.cluster)
+    fn objects(&self, request: &NodeRequest, name: &str) -> Result<manifest::Objects, String> {
+        manifest::build(request, name, &self.settings.config, &self.api_version, &self.cluster)
     }
 
     fn cancel(&mut self, offer: OfferId) {
@@ -148,15 +194,8 @@ impl Supervisor {
             Some(order) => order.cancel(),
             // It was made by an earlier agent, for a run that has ended now.
             None => {
-                let inherited: Vec<RequestFacts> = {
-                    let view = self.hub.view();
-                    view.requests()
-                        .into_iter()
-                        .flatten()
-                        .filter(|r| r.offer == Some(offer))
-                        .cloned()
-                        .collect()
-                };
+                let mut inherited = self.requests();
+                inherited.retain(|request| request.offer == Some(offer));
                 inherited.iter().for_each(|request| self.give_back(request));
             }
         }
@@ -192,17 +231,13 @@ impl Supervisor {
     /// Follows every order, and sends the actions that are due.
     fn proceed(&mut self) {
         let now = (self.clock)();
-        let (requests, nodes) = {
-            let view = self.hub.view();
-            let by_name = |r: &RequestFacts| ((r.namespace.clone(), r.name.clone()), r.clone());
-            let requests: BTreeMap<(String, String), RequestFacts> =
-                view.requests().into_iter().flatten().map(by_name).collect();
-            (requests, view.pool_nodes())
-        };
+        let requests: BTreeMap<RequestKey, RequestFacts> =
+            self.requests().into_iter().map(|request| (request.key(), request)).collect();
+        let nodes = self.hub.view().pool_nodes();
         let offers: Vec<OfferId> = self.orders.keys().copied().collect();
         for offer in offers {
             let order = &self.orders[&offer];
-            let name = manifest::name(offer, order.attempt());
+            let name = order.name();
             let facts = requests.get(&(order.request.namespace.to_string(), name.clone()));
             let config = &self.settings.config;
             let own = |facts| ownership::own_nodes(order, facts, &nodes, &self.claims, config);
@@ -227,9 +262,10 @@ impl Supervisor {
             let view = self.hub.view();
             let needed = view.needed_nodes();
             let loss = |node: &str| view.loss_of(node, now.wall).filter(|_| needed.contains(node));
+            let followed = ownership::followed(&self.orders);
             let is_current = |request: &&RequestFacts| {
                 let has_order = request.offer.is_some_and(|offer| self.orders.contains_key(&offer));
-                !has_order || ownership::is_of_order(request, &self.orders)
+                !has_order || followed.contains_key(&request.key())
             };
             losses::report(&self.claims, &mut self.lost, requests.values().filter(is_current), loss)
         };
@@ -239,16 +275,14 @@ impl Supervisor {
     fn act(&mut self, offer: OfferId, now: Now) {
         let Some(order) = self.orders.get_mut(&offer) else { return };
         let Some(action) = order.next(now.mono) else { return };
-        let request = order.request.clone();
+        let (request, name) = (order.request.clone(), order.name());
         let performer = self.performer.clone();
-        let (Action::Create { attempt } | Action::Delete { attempt }) = action;
-        let objects = self.objects(&request, attempt);
+        let objects = self.objects(&request, &name);
         self.open.push(Box::pin(async move {
             let answer = match (action, objects) {
                 (_, Err(why)) => Answer::Refused(why),
                 (Action::Create { .. }, Ok(objects)) => performer.create(&request.namespace, &objects).await,
-                (Action::Delete { attempt }, Ok(objects)) => {
-                    let name = manifest::name(offer, attempt);
+                (Action::Delete { .. }, Ok(objects)) => {
                     let templates = template_names(&name, objects.templates.len());
                     performer.delete(&request.namespace, &name, &templates).await
                 }
@@ -261,21 +295,10 @@ impl Supervisor {
     /// carried out a create after the agent had stopped waiting for the answer.
     fn sweep(&mut self) {
         self.swept = Instant::now();
-        let unused: Vec<RequestFacts> = {
-            let view = self.hub.view();
-            let consumed: BTreeSet<(&str, &str)> = view
-                .jobs()
-                .filter_map(|job| Some((job.namespace.as_str(), job.consumes.as_deref()?)))
-                .collect();
-            view.requests()
-                .into_iter()
-                .flatten()
-                .filter(|request| !ownership::is_of_order(request, &self.orders) && !request.deleting)
-                .filter(|request| !consumed.contains(&(request.namespace.as_str(), request.name.as_str())))
-                .cloned()
-                .collect()
-        };
-        for request in unused {
+        if self.started.elapsed() >= ADOPT_WITHIN {
+            self.left.clear();
+        }
+        for request in self.unused().into_iter().filter(|request| !self.left.contains(&request.key())) {
             tracing::warn!(
                 namespace = request.namespace,
                 request = request.name,

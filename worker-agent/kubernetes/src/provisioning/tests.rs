@@ -10,13 +10,14 @@ use crate::view::PoolNode;
 use meridian_agent_core::runtime::{NodePool, NodeRequest, NodeSpec, ProviderEvent};
 use meridian_objects::spec::{MergePolicy, ProvisioningRequestConfigSpec, RetryStrategy};
 use meridian_shared::gang::{Amounts, Gang, PodSet, Toleration};
-use meridian_shared::ids::OfferId;
+use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const OFFER: OfferId = OfferId { epoch: 1, leadership: 2, counter: 3 };
+const WORKLOAD: Uid = Uid(7);
 const GPU: &str = "nvidia.com/gpu";
 const BEGIN: i64 = 1_000_000;
 
@@ -32,7 +33,7 @@ fn set(name: &str, count: u32, gpus: i64) -> PodSet {
 
 fn request(pod_sets: Vec<PodSet>) -> NodeRequest {
     let gang = Gang { pod_sets, max_run: Some(Millis::secs(3_600)), ..Gang::default() };
-    NodeRequest { offer: OFFER, namespace: "ml".into(), gang: Arc::new(gang) }
+    NodeRequest { offer: OFFER, uid: WORKLOAD, namespace: "ml".into(), gang: Arc::new(gang) }
 }
 
 fn order() -> Order {
@@ -51,6 +52,7 @@ fn facts(conditions: &[(&str, bool, &str, &str)]) -> RequestFacts {
     };
     RequestFacts {
         offer: Some(OFFER),
+        namespace: "ml".into(),
         conditions: conditions.iter().map(condition).collect(),
         ..RequestFacts::default()
     }
@@ -215,6 +217,91 @@ fn requests_that_are_worked_on_count_against_the_limit_and_running_gangs_do_not(
     }
 }
 
+/// A request that an earlier agent made for this offer, as this agent reads it.
+fn left(wanted: &NodeRequest, created: i64) -> RequestFacts {
+    let class = config("queued-provisioning.gke.io");
+    let built = manifest::build(wanted, &manifest::name(wanted.offer, 2), &class, "v", "eu").unwrap();
+    let read = RequestFacts::read(&serde_json::from_value(built.request).unwrap());
+    RequestFacts { created: Some(Wall(BEGIN + created)), ..read }
+}
+
+#[test]
+fn a_gang_continues_with_the_oldest_request_that_asks_for_the_same() {
+    let of = |counter, pods| NodeRequest {
+        offer: OfferId { counter, ..OFFER },
+        ..request(vec![set("main", pods, 4)])
+    };
+    let (older, newer, smaller) = (left(&of(4, 2), 0), left(&of(5, 2), 9), left(&of(6, 1), -9));
+    let failed = RequestFacts {
+        conditions: facts(&[("Failed", true, "OutOfResources", "")]).conditions,
+        ..left(&of(7, 2), -9)
+    };
+    let deleting = RequestFacts { deleting: true, ..left(&of(8, 2), -9) };
+    let of_another = left(&NodeRequest { uid: Uid(8), ..of(9, 2) }, -9);
+    let elsewhere = left(&NodeRequest { namespace: "other".into(), ..of(10, 2) }, -9);
+    let by_an_older_agent = RequestFacts { fingerprint: None, ..left(&of(11, 2), -9) };
+    let all = [&newer, &smaller, &failed, &deleting, &of_another, &elsewhere, &by_an_older_agent, &older];
+    let asks_now = of(99, 2);
+    let fingerprint = left(&asks_now, 0).fingerprint.unwrap();
+    let adoptable = |from: &[&RequestFacts]| {
+        let adopted = ownership::adoptable(from.iter().copied(), &asks_now, &fingerprint);
+        adopted.map(|request| request.name.clone())
+    };
+    assert_eq!(adoptable(&all), Some(older.name.clone()));
+    assert_eq!(adoptable(&all[..1]), Some(newer.name.clone()));
+    assert_eq!(adoptable(&all[1..7]), None);
+}
+
+#[test]
+fn an_adopted_request_is_followed_under_its_own_name_until_its_attempt_fails() {
+    let name = left(&request(vec![set("main", 2, 4)]), 0).name;
+    let wanted = NodeRequest { offer: OfferId { counter: 9, ..OFFER }, ..request(vec![set("main", 2, 4)]) };
+    let adopting = || Order::adopting(wanted.clone(), RetryStrategy::default(), name.clone());
+    let mut order = adopting();
+    assert_eq!(order.next(Mono(0)), None, "it exists");
+    assert!(order.is_open());
+    let provisioned = facts(&[("Provisioned", true, "Provisioned", "")]);
+    let ready = order.observe(now(0), Some(&provisioned), &nodes(2));
+    assert!(matches!(ready, Some(ProviderEvent::Ready { offer, .. }) if offer == wanted.offer), "{ready:?}");
+    order.cancel();
+    assert_eq!(order.next(Mono(0)), Some(Action::Delete { attempt: 2 }));
+    assert_eq!(order.name(), name);
+
+    let mut order = adopting();
+    let failed = facts(&[("Failed", true, "OutOfResources", "none is left")]);
+    let Some(ProviderEvent::Waiting { reason, .. }) = order.observe(now(0), Some(&failed), &[]) else {
+        panic!("another attempt follows")
+    };
+    assert!(reason.contains("attempt 3"), "{reason}");
+    let delete = order.next(Mono(0)).unwrap();
+    assert_eq!((delete, order.name()), (Action::Delete { attempt: 2 }, name.clone()));
+    order.answered(Mono(0), delete, Answer::Done);
+    assert_eq!(order.next(Mono(3_600_000)), Some(Action::Create { attempt: 3 }));
+    assert_eq!(order.name(), manifest::name(wanted.offer, 3));
+
+    let mut order = adopting();
+    let event = order.observe(now(0), None, &[]);
+    assert!(matches!(event, Some(ProviderEvent::Waiting { .. })), "it was deleted: {event:?}");
+}
+
+#[test]
+fn a_request_belongs_to_its_order_or_its_run_and_not_to_the_offer_that_it_was_made_for() {
+    let wanted = request(vec![set("main", 2, 4)]);
+    let offer = |counter| OfferId { counter, ..OFFER };
+    let requests = [left(&wanted, 0), left(&NodeRequest { offer: offer(4), ..wanted.clone() }, 0)];
+    let renamed = NodeRequest { offer: offer(8), ..wanted.clone() };
+    let order = Order::adopting(renamed, RetryStrategy::default(), requests[0].name.clone());
+    let orders = BTreeMap::from([(offer(8), order)]);
+    let consumed = BTreeMap::from([(requests[1].key(), Some(offer(9)))]);
+    let offers = |orders: &BTreeMap<OfferId, Order>, consumed| -> Vec<u64> {
+        let assigned = ownership::assigned(requests.iter(), orders, consumed);
+        assigned.into_iter().map(|request| request.offer.unwrap().counter).collect()
+    };
+    assert_eq!(offers(&orders, &consumed), [8, 9]);
+    assert_eq!(offers(&BTreeMap::new(), &BTreeMap::new()), [OFFER.counter, 4]);
+    assert_eq!(ownership::open_requests(&orders, requests.iter()), 2, "the adopted one counts once");
+}
+
 /// A node of a pool that joined at this second.
 fn pool_node(name: &str, created: i64, occupied: bool) -> PoolNode {
     let spec = NodeSpec { name: name.to_owned(), ..nodes(1).remove(0) };
@@ -291,7 +378,8 @@ fn the_objects_say_what_the_offer_says() {
     }];
     let queued = config("queued-provisioning.gke.io");
     let version = "autoscaling.x-k8s.io/v1";
-    let built = manifest::build(&request(vec![main]), 2, &queued, version, "eu").unwrap();
+    let built =
+        manifest::build(&request(vec![main]), &manifest::name(OFFER, 2), &queued, version, "eu").unwrap();
     let [template] = &built.templates[..] else { panic!("{built:?}") };
     let at = |path: &str| template.pointer(path).cloned();
     assert_eq!(at("/metadata/namespace"), Some(json!("ml")));
@@ -320,7 +408,7 @@ fn a_jobs_own_time_for_its_machines_comes_before_the_configured_one() {
         wanted.gang = Arc::new(gang);
         let mut config = config("queued-provisioning.gke.io");
         config.parameters.insert("maxRunDurationSeconds".into(), configured.into());
-        let built = manifest::build(&wanted, 1, &config, "v", "eu").unwrap();
+        let built = manifest::build(&wanted, "r", &config, "v", "eu").unwrap();
         built.request["spec"]["parameters"]["maxRunDurationSeconds"].as_str().unwrap().to_owned()
     };
     let wanted = request(vec![set("main", 2, 4)]);
@@ -334,7 +422,7 @@ fn a_jobs_own_time_for_its_machines_comes_before_the_configured_one() {
 
 /// The number of pods of each entry of a request, or the refusal.
 fn entries(pod_sets: &[PodSet], config: &ProvisioningRequestConfigSpec) -> Result<Vec<u64>, String> {
-    let built = manifest::build(&request(pod_sets.to_vec()), 1, config, "v", "eu")?;
+    let built = manifest::build(&request(pod_sets.to_vec()), "r", config, "v", "eu")?;
     let counts: Vec<u64> = built.request["spec"]["podSets"]
         .as_array()
         .unwrap()

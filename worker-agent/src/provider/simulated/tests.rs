@@ -3,6 +3,7 @@
 use super::*;
 use meridian_agent_core::runtime::{NodeRequest, NodeSpec, SimulatedPool, StockOut};
 use meridian_shared::gang::{Amounts, Gang, PodSet};
+use meridian_shared::ids::Uid;
 use meridian_shared::time::Millis;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ fn minute(change: impl FnOnce(&mut SimulatedPool)) -> NodePool {
 }
 
 fn wanted(offer: OfferId, gang: Arc<Gang>) -> NodeRequest {
-    NodeRequest { offer, namespace: "ml".into(), gang }
+    NodeRequest { offer, uid: Uid(1), namespace: "ml".into(), gang }
 }
 
 fn gang(count: u32, gpus: i64) -> Arc<Gang> {
