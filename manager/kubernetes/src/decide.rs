@@ -26,7 +26,7 @@ const REPAIR_EVERY: Duration = Duration::from_secs(30);
 /// Time within which a watch shows a written object. If it doesn't, the object was deleted again.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
 /// How often a change of a job that the manager refused is tried again.
-const CHANGE_AGAIN: Duration = Duration::from_secs(60);
+const CHANGE_AGAIN: Duration = Duration::from_secs(5);
 /// Shortest time between two statuses of one settings object, because the status of a queue changes with
 /// every job.
 const SETTINGS_EVERY: Duration = Duration::from_secs(2);

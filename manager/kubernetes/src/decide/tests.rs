@@ -108,12 +108,12 @@ fn a_job_whose_change_is_refused_still_gets_its_status() {
     };
     let refused =
         |ago| Memory { refused: Some((fingerprint(&manifest), Duration::from_secs(ago))), ..in_line("u1") };
-    let next = decided(Some(&moved), Some(&running), &refused(10));
+    let next = decided(Some(&moved), Some(&running), &refused(2));
     let Next::Do(Action::WriteStatus { status }) = next else { panic!("no status: {next:?}") };
     moved["status"] = status;
-    let next = decided(Some(&moved), Some(&running), &refused(10));
-    assert_eq!(next, Next::LookIn(Duration::from_secs(50)));
-    let next = decided(Some(&moved), Some(&running), &refused(60));
+    let next = decided(Some(&moved), Some(&running), &refused(2));
+    assert_eq!(next, Next::LookIn(Duration::from_secs(3)));
+    let next = decided(Some(&moved), Some(&running), &refused(5));
     assert!(matches!(next, Next::Do(Action::Change { .. })), "it may be possible now: {next:?}");
 }
 
