@@ -27,7 +27,7 @@ pub(super) fn followed(orders: &Orders) -> BTreeMap<RequestKey, OfferId> {
     orders.values().map(key).collect()
 }
 
-/// The requests whose nodes jobs use, each with the offer of the job.
+/// The requests that jobs use the nodes of, each with the offer of the job.
 pub(super) fn consumed<'j>(
     jobs: impl Iterator<Item = &'j JobFacts>,
 ) -> BTreeMap<RequestKey, Option<OfferId>> {

@@ -167,7 +167,7 @@ impl Supervisor {
         ownership::assigned(view.requests().into_iter().flatten(), &self.orders, &consumed)
     }
 
-    /// Requests that no order follows, and whose nodes no run uses.
+    /// Requests without an order that follows them and without a run on their nodes.
     fn unused(&self) -> Vec<RequestFacts> {
         let view = self.hub.view();
         let (consumed, followed) = (ownership::consumed(view.jobs()), ownership::followed(&self.orders));
