@@ -6,23 +6,26 @@
 
 servers=()
 
-# A port below the range for outgoing connections: the system may use a port of that range at any moment.
+# A port below the range for outgoing connections: the system may use a port of that range at any moment. Scripts that run at the
+# same time take them from different ranges of 6,000, which MERIDIAN_FIRST_PORT begins.
 free_port() {
     local port
     while :; do
-        port=$((RANDOM % 12000 + 20000))
+        port=$((RANDOM % 6000 + ${MERIDIAN_FIRST_PORT:-20000}))
         if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then printf '%s\n' "$port"; return; fi
     done
 }
 
-# Waits until a command succeeds, for so many seconds.
+# Waits until a command succeeds, for so many seconds. Each look costs processor time, which the servers need: after the first
+# second it looks more rarely.
 await() {
-    local seconds="$1" end
+    local seconds="$1" end looks=0
     shift
     end=$((SECONDS + seconds))
     until "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.2
+        looks=$((looks + 1))
+        if [ "$looks" -le 5 ]; then sleep 0.2; else sleep 0.8; fi
     done
 }
 
