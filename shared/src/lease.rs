@@ -144,6 +144,40 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_term() {
+        for (term, parts) in [
+            (8_000, [1_008, 2_000, 1_000, 4_000]),
+            (8_001, [1_009, 2_000, 1_000, 4_000]),
+            (119_996, [1_120, 29_999, 14_999, 59_998]),
+            (120_000, [1_120, 30_000, 15_000, 60_000]),
+            (900_000, [1_900, 30_000, 112_500, 450_000]),
+        ] {
+            let term = Millis(term);
+            let computed = [drift(term), stop_budget(term), poll(term), disconnect_after(term)];
+            assert_eq!(computed, parts.map(Millis), "drift, stop budget, poll and disconnection of {term:?}");
+        }
+    }
+
+    #[test]
+    fn the_shortest_terms_that_fit() {
+        let shortest = |term_min: fn(Millis) -> Millis| {
+            (1..10_000).map(Millis).find(|term| fits(*term, term_min(*term)).is_ok()).unwrap()
+        };
+        assert_eq!(shortest(|_| Millis(1)), Millis(3_005), "with a claim of no time");
+        assert_eq!(shortest(|term| term), Millis(4_006));
+    }
+
+    #[test]
+    fn a_stop_begins_and_a_lease_lapses_at_their_time() {
+        let agent = AgentLease::from_sent(Mono(0), Millis::secs(8));
+        assert_eq!((agent.stop_at(), agent.lapses), (Mono(6_000), Mono(8_000)));
+        assert!(agent.clone().renew(Mono(5_000), Mono(5_999)));
+        assert!(!agent.clone().renew(Mono(5_000), Mono(6_000)), "its stop begins now");
+        let manager = ManagerLease::from_composed(Mono(0), Millis::secs(8));
+        assert!(!manager.lapsed(Mono(9_007)) && manager.lapsed(Mono(9_008)));
+    }
+
+    #[test]
     fn the_agents_lease_ends_before_the_managers() {
         // The worst case: the agent's clock runs slow by the whole bound, and the answer was composed the
         // moment after the request was sent.

@@ -1,13 +1,15 @@
 //! Bounds of one body, and the wire form of version 2.
 
 use super::*;
-use crate::ids::ContentHash;
-use crate::ids::{Fence, JournalId, Leadership, OfferId, RecordNumber, Session, Uid};
-use crate::indexes::RANGES_MAX;
+use crate::gang::Gang;
+use crate::ids::{ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
+use crate::indexes::{Indexes, RANGES_MAX};
 use crate::mac::Mac;
+use crate::placement::{PlacedDomain, PlacedPodSet, Placement};
 use crate::time::Millis;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn bytes(value: &impl Serialize, count: usize) -> usize {
     (serde_json::to_vec(value).unwrap().len() + 1) * count
@@ -44,7 +46,7 @@ fn the_largest_report_fits_one_body() {
     let message = clean(&"\"".repeat(9_999));
     let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };
     let result = EndResult::Failed { reason: "BackoffLimitExceeded".into(), message };
-    let mut completed = crate::indexes::Indexes::default();
+    let mut completed = Indexes::default();
     (0..2 * RANGES_MAX).for_each(|n| completed.insert(4_000_000_000 + 2 * u32::try_from(n).unwrap()));
     let end = End {
         uid,
@@ -164,4 +166,163 @@ fn the_words_of_reasons_are_those_on_the_wire() {
     for reason in stops {
         assert_eq!(serde_json::to_value(reason).unwrap(), reason.word());
     }
+}
+
+#[test]
+fn the_weight_of_an_event_is_its_size_and_a_little_more() {
+    let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
+    let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
+    let (uid, number, reason) = (Uid(1), RecordNumber(9), RefuseReason::NoCapacity);
+    let text = "\"".repeat(4_000);
+    let domain = PlacedDomain { values: vec![text.clone()], pods: 1, kind: 0 };
+    let pod_set = PlacedPodSet { name: "main".into(), domains: vec![domain], ..PlacedPodSet::default() };
+    let placed = Placement { pod_sets: vec![pod_set], ..Placement::default() };
+    let placement = Some(Arc::new(placed));
+    let ended = |result| {
+        let completed = Indexes::default();
+        Event::Ended(End { uid, fence, result, pod_failures: 0, ran: Millis(1), completed, proof: None })
+    };
+    for event in [
+        Event::Held { offer, uid },
+        Event::Waiting { offer, uid, reason: text.clone(), estimate: Some(Millis(1)) },
+        Event::Refused { offer, uid, reason, text: text.clone() },
+        Event::Gone { offer, uid, expired: true },
+        Event::Accepted { uid, fence, placement: None },
+        Event::Accepted { uid, fence, placement: placement.clone() },
+        Event::GrantRefused { uid, fence, why: GrantRefusal::NoHold },
+        Event::Running { uid, fence, placement },
+        Event::ScaledUp { uid, fence, number },
+        Event::ScaleUpRefused { uid, fence, number, reason, text: text.clone() },
+        ended(EndResult::Succeeded),
+        ended(EndResult::Failed { reason: text.clone(), message: text.clone() }),
+        ended(EndResult::NodeLost { message: text }),
+    ] {
+        let (size, weight) = (bytes(&event, 1), event.weight());
+        assert!((size..size + 1_024).contains(&weight), "{weight} for {size} bytes of {event:?}");
+    }
+}
+
+#[test]
+fn a_digest_depends_on_every_part_of_an_identifier() {
+    let digests = (0..64).flat_map(|n| {
+        let (offer, fence) = (
+            OfferId { epoch: 1_000, leadership: 1_000, counter: 1_000 },
+            Fence { epoch: 1_000, leadership: 1_000, counter: 1_000 },
+        );
+        let none = Digest::default();
+        [
+            none.with_offer(OfferId { epoch: n, ..offer }),
+            none.with_offer(OfferId { leadership: n, ..offer }),
+            none.with_offer(OfferId { counter: n, ..offer }),
+            none.with_grant(Uid(u128::from(n)), fence),
+            none.with_grant(Uid(1_000), Fence { epoch: n, ..fence }),
+            none.with_grant(Uid(1_000), Fence { leadership: n, ..fence }),
+            none.with_grant(Uid(1_000), Fence { counter: n, ..fence }),
+        ]
+    });
+    assert_eq!(digests.collect::<std::collections::BTreeSet<_>>().len(), 7 * 64);
+}
+
+#[test]
+fn both_sides_compute_the_same_digest() {
+    let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
+    let (uid, fence) = (Uid(5), Fence { epoch: 2, leadership: 7, counter: 3 });
+    let digest = Digest::default().with_offer(offer).with_grant(uid, fence);
+    assert_eq!(digest, Digest::default().with_grant(uid, fence).with_offer(offer), "in any order");
+    // Manager and agent may be of different versions.
+    assert_eq!(digest, Digest(11_819_600_464_815_070_383));
+}
+
+#[test]
+fn the_weight_of_a_command_is_its_size_and_a_little_more() {
+    let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
+    let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
+    let (uid, text) = (Uid(1), "\"".repeat(4_000));
+    let reference = Reference { kind: ReferenceKind::ConfigMap, name: text.as_str().into() };
+    let size = Size { parallelism: 3, completions: None };
+    let places = vec![u32::MAX; 1_000];
+    let scale_up = Box::new(ScaleUp { number: RecordNumber(9), places, size, mac: None });
+    for command in [
+        Command::Offer(Box::new(Offer {
+            offer,
+            uid,
+            namespace: "default".into(),
+            kind: "Job".into(),
+            gang: Arc::new(Gang::default()),
+            hold: Millis(1),
+            requires_guarded: true,
+            container_needs: None,
+            without_image: None,
+            references: vec![reference.clone(), reference],
+        })),
+        Command::Withdraw { offer, uid },
+        Command::Grant(Box::new(Grant {
+            offer,
+            uid,
+            fence,
+            attempt: 1,
+            namespace: "default".into(),
+            name: "job".into(),
+            spec: text.into(),
+            term: Millis(1),
+            on_loss: OnLoss::Fence,
+            start_within: Millis(1),
+            run_left: None,
+            pod_failures: 0,
+            completed: Indexes::default(),
+            priority: 0,
+            mac: None,
+        })),
+        Command::Stop { uid, fence, reason: StopReason::Cancelled },
+        Command::ScaleDown { uid, fence, size },
+        Command::ScaleUp { uid, fence, scale_up },
+        Command::SetPriority { uid, fence, priority: i64::MIN },
+    ] {
+        let (size, weight) = (bytes(&command, 1), command.weight());
+        assert!((size..size + 2_048).contains(&weight), "{weight} for {size} bytes of {command:?}");
+    }
+}
+
+#[test]
+fn the_text_of_a_grant_that_is_authenticated_is_fixed() {
+    let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
+    let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
+    let message =
+        grant_message(&"eu".into(), LedgerId(1), Uid(1), fence, offer, 4, Millis(60_000), OnLoss::Wait);
+    // A later version must be able to check the grants of this one.
+    let expected = "grant 1\neu\n00000000-0000-0000-0000-000000000001\n\
+                    00000000-0000-0000-0000-000000000001\n2-7-3\n2-7-1\n4\n60000\nWait\n";
+    assert_eq!(String::from_utf8(message).unwrap(), expected);
+}
+
+#[test]
+fn words_of_reasons_are_those_on_the_wire() {
+    fn check<T: Serialize>(reasons: &[T], word: fn(&T) -> &'static str) {
+        for reason in reasons {
+            assert_eq!(serde_json::to_value(reason).unwrap(), word(reason));
+        }
+    }
+    check(
+        &[
+            RefuseReason::NoCapacity,
+            RefuseReason::NeverFits,
+            RefuseReason::Unsupported,
+            RefuseReason::Overloaded,
+            RefuseReason::ProviderFailed,
+            RefuseReason::StillRuns,
+            RefuseReason::Precondition,
+        ],
+        |reason| reason.word(),
+    );
+    check(
+        &[
+            StopReason::Cancelled,
+            StopReason::Residency,
+            StopReason::Drained,
+            StopReason::Evicted,
+            StopReason::Superseded,
+            StopReason::StartTimeout,
+        ],
+        |reason| reason.word(),
+    );
 }

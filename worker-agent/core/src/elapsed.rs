@@ -104,3 +104,72 @@ impl Elapsed {
 fn is_set_back(before: i64, after: i64) -> bool {
     u64::try_from(after.saturating_sub(before)).is_ok_and(|by| by > SLEW_MAX.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(mono: u64, wall: i64) -> Now {
+        Now { mono: Mono(mono), wall: Wall(wall) }
+    }
+
+    /// A session that began when wall time was ahead by `lead`.
+    fn session(lead: i64) -> Elapsed {
+        Elapsed::since(at(1_000, lead + 1_000))
+    }
+
+    /// A session that began with a lead of 100 s, after a pause of 5 s.
+    fn paused() -> Elapsed {
+        let mut elapsed = session(100_000);
+        assert_eq!(elapsed.observe(at(2_000, 107_000)), Mono(7_000));
+        elapsed
+    }
+
+    #[test]
+    fn a_pause_counts_as_elapsed() {
+        let elapsed = paused();
+        assert_eq!(elapsed.skipped(), Millis(5_000));
+        assert_eq!(elapsed.boot_time(Mono(7_000)), Mono(2_000));
+        assert_eq!(elapsed.calendar(Mono(7_000)), Wall(107_000));
+        assert_eq!(elapsed.moment(Wall(107_000)), Mono(7_000));
+        assert_eq!(elapsed.moment(Wall(99_999)), Mono(0), "it was before the machine started");
+        assert_eq!(elapsed.stamp(), Stamp { lead: 105_000, calendar: 105_000 });
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_outdates_the_store_once() {
+        let mut elapsed = paused();
+        assert!(!elapsed.outdates_store());
+        elapsed.observe(at(3_000, 58_000));
+        assert_eq!(elapsed.stamp(), Stamp { lead: 55_000, calendar: 105_000 });
+        assert_eq!([elapsed.outdates_store(), elapsed.outdates_store()], [true, false]);
+        elapsed.observe(at(4_000, 59_000 - 20));
+        assert!(!elapsed.outdates_store(), "that may be the inaccuracy of two readings");
+        elapsed.observe(at(5_000, 60_000 - 21));
+        assert!(elapsed.outdates_store());
+    }
+
+    #[test]
+    fn a_later_session_knows_by_how_much_the_clock_was_changed() {
+        let stamp = paused().stamp();
+        let seen = |lead: i64| (session(lead).outdates(stamp), session(lead).missed_since(stamp).0);
+        assert_eq!(seen(105_000), (false, 0));
+        assert_eq!(seen(115_000), (false, 10_000), "a pause that no session saw");
+        assert_eq!(seen(104_980), (false, 0));
+        assert_eq!(seen(104_979), (true, 0), "it was set back");
+    }
+
+    #[test]
+    fn moments_of_an_earlier_session_are_translated() {
+        let mut elapsed = paused();
+        elapsed.observe(at(3_000, 58_000));
+        let (stored, stamp) = (elapsed.calendar(Mono(8_000)), elapsed.stamp());
+        assert_eq!(stored, Wall(108_000));
+        let translated = |lead: i64| session(lead).translate(stored, stamp).0;
+        assert_eq!(translated(55_000), 58_000);
+        assert_eq!(translated(65_000), 58_000, "a pause since then counts as waited");
+        assert_eq!(translated(40_000), 43_000, "the clock was set back again");
+        let early = Stamp { lead: 55_000, calendar: 50_000 };
+        assert_eq!(session(55_000).translate(stored, early), stored, "it never becomes later");
+    }
+}

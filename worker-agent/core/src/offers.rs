@@ -163,3 +163,69 @@ impl Offers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(counter: u64) -> OfferId {
+        OfferId { epoch: 1, leadership: 1, counter }
+    }
+
+    fn open(uid: u128, state: OfferState) -> OpenOffer {
+        OpenOffer { uid: Uid(uid), namespace: "default".into(), gang: Arc::default(), state, hold: Millis(1) }
+    }
+
+    fn held(uid: u128, until: u64) -> OpenOffer {
+        open(uid, OfferState::Held { until: Mono(until) })
+    }
+
+    #[test]
+    fn an_offer_is_found_by_its_workload() {
+        let mut offers = Offers::default();
+        offers.insert(number(1), open(7, OfferState::Waiting));
+        assert_eq!((offers.for_workload(Uid(7)), offers.len()), (Some(number(1)), 1));
+        offers.check().unwrap();
+        assert_eq!(offers.remove(number(2)), None);
+        assert_eq!(offers.remove(number(1)).map(|open| open.uid), Some(Uid(7)));
+        assert_eq!((offers.for_workload(Uid(7)), offers.len()), (None, 0));
+        offers.check().unwrap();
+    }
+
+    #[test]
+    fn the_check_finds_an_offer_that_its_workload_does_not_name() {
+        let mut offers = Offers::default();
+        [1, 2].into_iter().for_each(|n| offers.insert(number(n), open(7, OfferState::Waiting)));
+        offers.check().unwrap_err();
+        let mut offers = Offers::default();
+        offers.insert(number(1), open(7, OfferState::Waiting));
+        offers.by_workload.insert(Uid(8), number(1));
+        offers.check().unwrap_err();
+    }
+
+    #[test]
+    fn only_holds_end_by_themselves() {
+        let mut offers = Offers::default();
+        offers.insert(number(1), held(1, 200));
+        offers.insert(number(2), held(2, 100));
+        offers.insert(number(3), open(3, OfferState::Securing));
+        assert_eq!((offers.next_expiry(), offers.held().count()), (Some(Mono(100)), 2));
+        assert_eq!(
+            (offers.expired(Mono(99)), offers.expired(Mono(100))),
+            (vec![], vec![(number(2), Uid(2))])
+        );
+        offers.set_held(number(3), Mono(50));
+        offers.set_waiting(number(2));
+        assert_eq!((offers.next_expiry(), offers.held().count()), (Some(Mono(50)), 2));
+    }
+
+    #[test]
+    fn the_oldest_withdrawn_offers_are_forgotten_first() {
+        let mut offers = Offers::default();
+        let most = WITHDRAWN_MAX as u64;
+        (1..=most).for_each(|n| offers.remember_withdrawn(number(n)));
+        assert!(offers.is_withdrawn(number(1)));
+        offers.remember_withdrawn(number(most + 1));
+        assert!(!offers.is_withdrawn(number(1)) && offers.is_withdrawn(number(2)));
+    }
+}

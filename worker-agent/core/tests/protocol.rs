@@ -1,9 +1,13 @@
 //! The agent's half of the protocol, message by message.
 
+#[path = "protocol/answers.rs"]
+mod answers;
 #[path = "protocol/clocks.rs"]
 mod clocks;
 #[path = "protocol/holds.rs"]
 mod holds;
+#[path = "protocol/inventory.rs"]
+mod inventory;
 #[path = "protocol/provisioned_in_part.rs"]
 mod provisioned_in_part;
 #[path = "protocol/rules.rs"]
@@ -86,6 +90,15 @@ impl Bench {
         }
         self.effects.extend(effects);
         self.agent.check().unwrap();
+        // Large stores take long to read.
+        if self.store.len() < 64 {
+            assert_eq!(&self.stored(), self.agent.durable(), "a restart must find what was in memory");
+        }
+    }
+
+    /// What a start reads from the store.
+    fn stored(&self) -> Durable {
+        Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap()
     }
 
     fn apply(&mut self, input: Input) {
@@ -192,8 +205,7 @@ impl Bench {
     }
 
     fn restart_with(&mut self, found: Vec<Found>) {
-        let durable =
-            Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
+        let durable = self.stored();
         self.commands = 0;
         let sessions = durable.sessions();
         let (agent, out) = Agent::start(config(), durable, found, sessions + 2, self.now);

@@ -42,3 +42,26 @@ impl Budget {
         *self = Self { spent: self.spent(now).saturating_add(bytes as u64), at: now };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sustained_rate_covers_what_was_spent() {
+        let mut budget = Budget::default();
+        budget.spend(Mono(1_000), 1_024);
+        assert_eq!([1_000, 1_003, 1_004, 9_000].map(|at| budget.spent(Mono(at))), [1_024, 256, 0, 0]);
+        budget.spend(Mono(1_003), 44);
+        assert_eq!([1_003, 1_004].map(|at| budget.spent(Mono(at))), [300, 44]);
+    }
+
+    #[test]
+    fn a_budget_is_spent_at_its_limit() {
+        let mut budget = Budget::default();
+        budget.spend(Mono(1_000), usize::try_from(BYTES_MAX).unwrap() - 1);
+        assert!(!budget.is_spent(Mono(1_000)));
+        budget.spend(Mono(1_000), 1);
+        assert!(budget.is_spent(Mono(1_000)) && !budget.is_spent(Mono(1_001)));
+    }
+}

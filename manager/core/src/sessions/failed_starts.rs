@@ -184,4 +184,49 @@ mod tests {
         starts.succeeded();
         assert_eq!(starts, ClusterStarts::default());
     }
+
+    #[test]
+    fn a_workload_skips_a_cluster_after_repeated_failed_starts_there() {
+        let (eu, us) = (ClusterName::new("eu"), ClusterName::new("us"));
+        let mut starts = FailedStarts::default();
+        starts.add(Uid(1), &eu, Mono(1_000));
+        assert_eq!((starts.times(Uid(1), &eu), starts.times(Uid(1), &us)), (1, 0));
+        assert!(!starts.backs_off(Uid(1), &eu, Mono(1_000)) && starts.next_end().is_none());
+        starts.add(Uid(1), &eu, Mono(1_000));
+        let end = starts.next_end().unwrap();
+        let before = Mono(end.0 - 1);
+        assert!(starts.backs_off(Uid(1), &eu, before) && !starts.backs_off(Uid(1), &eu, end));
+        assert!(!starts.backs_off(Uid(1), &us, before) && !starts.backs_off(Uid(2), &eu, before));
+        assert!(starts.has_any(Uid(1), before) && !starts.has_any(Uid(0), before));
+        assert!(!starts.end_over(before) && starts.end_over(end) && !starts.end_over(end));
+        assert_eq!(
+            (starts.times(Uid(1), &eu), starts.next_end()),
+            (2, None),
+            "the failed starts still count"
+        );
+        starts.reset(Uid(1), &eu);
+        assert_eq!(starts, FailedStarts::default());
+    }
+
+    #[test]
+    fn finished_workloads_are_forgotten() {
+        let eu = ClusterName::new("eu");
+        let mut starts = FailedStarts::default();
+        [1, 2].into_iter().for_each(|uid| starts.add(Uid(uid), &eu, Mono(1)));
+        starts.retain(|uid| *uid == Uid(2));
+        assert_eq!([1, 2].map(|uid| starts.times(Uid(uid), &eu)), [0, 1]);
+    }
+
+    #[test]
+    fn a_backoff_grows_with_each_failed_start() {
+        let mut starts = ClusterStarts::default();
+        let mut spans = (1..=12).map(|uid| {
+            starts.failed(Uid(uid), Mono(0));
+            starts.backoff_end().map_or(0, |end| end.0)
+        });
+        assert_eq!(spans.next(), Some(0));
+        let spans: Vec<u64> = spans.collect();
+        assert!((WAIT.0 / 2..=2 * WAIT.0).contains(&spans[0]), "{spans:?}");
+        assert!(spans[3] >= 4 * spans[0] && spans.iter().all(|span| *span <= WAIT_MAX.0), "{spans:?}");
+    }
 }

@@ -59,3 +59,25 @@ impl InventoryState {
         hash_deadline(now, *digest_at, into);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_compared_once_per_interval() {
+        let mut state = InventoryState::unknown(Mono(100));
+        let due = [99, 100, 101, 149, 150].map(|at| state.take_due_comparison(Mono(at), Millis(50)));
+        assert_eq!(due, [false, true, false, false, true]);
+    }
+
+    #[test]
+    fn an_inventory_that_was_taken_still_counts_when_another_is_asked_for() {
+        let mut state = InventoryState::unknown(Mono(0));
+        assert_eq!((state.is_taken(), state.is_wanted()), (false, true));
+        state.complete();
+        assert_eq!((state.is_taken(), state.is_wanted()), (true, false));
+        state.want();
+        assert_eq!((state.is_taken(), state.is_wanted()), (true, true));
+    }
+}

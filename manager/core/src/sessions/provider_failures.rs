@@ -83,3 +83,71 @@ impl ProviderFailures {
 fn without_counts(gang: &Gang) -> Arc<Gang> {
     Arc::new(gang.with_counts(&vec![1; gang.pod_sets.len()]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::gang::PodSet;
+
+    const UID: Uid = Uid(2);
+
+    fn gang(count: u32, pool: u64) -> Gang {
+        let node_selector = [("pool".to_owned(), format!("p{pool}"))].into();
+        Gang { pod_sets: vec![PodSet { count, node_selector, ..PodSet::default() }], ..Gang::default() }
+    }
+
+    fn failed(failures: &mut ProviderFailures, uid: Uid, cluster: &str, pool: u64, until: u64) {
+        let failure = ProviderFailure { until: Mono(until), text: format!("until {until}") };
+        failures.add(uid, cluster.into(), &gang(3, pool), failure);
+    }
+
+    #[test]
+    fn a_failure_counts_for_the_gang_of_any_size_until_its_time() {
+        let mut failures = ProviderFailures::default();
+        failed(&mut failures, UID, "eu", 1, 100);
+        let found = |uid, cluster: &str, gang: &Gang, now| {
+            failures.find(uid, &cluster.into(), gang, Mono(now)).map(|failure| failure.text.clone())
+        };
+        assert_eq!(found(UID, "eu", &gang(1, 1), 99).as_deref(), Some("until 100"));
+        assert_eq!(found(UID, "eu", &gang(1, 1), 100), None);
+        assert_eq!(found(UID, "eu", &gang(3, 2), 99), None, "it has the constraints of another flavor");
+        assert_eq!(found(UID, "us", &gang(3, 1), 99), None);
+        assert_eq!(found(Uid(3), "eu", &gang(3, 1), 99), None);
+    }
+
+    #[test]
+    fn any_failure_of_the_workload_counts_in_any_cluster() {
+        let mut failures = ProviderFailures::default();
+        failed(&mut failures, Uid(1), "eu", 1, 900);
+        failed(&mut failures, UID, "eu", 1, 100);
+        failed(&mut failures, UID, "us", 1, 200);
+        failed(&mut failures, Uid(3), "eu", 1, 900);
+        assert!(failures.has_any(UID, Mono(199)) && !failures.has_any(UID, Mono(200)));
+        assert!(!failures.has_any(Uid(4), Mono(0)));
+    }
+
+    #[test]
+    fn failures_that_are_over_are_forgotten() {
+        let mut failures = ProviderFailures::default();
+        assert_eq!(failures.next_deadline(), None);
+        failed(&mut failures, UID, "eu", 1, 100);
+        failed(&mut failures, UID, "eu", 2, 200);
+        assert_eq!(failures.next_deadline(), Some(Mono(100)));
+        assert!(!failures.expire(Mono(99)));
+        assert!(failures.expire(Mono(100)));
+        assert_eq!((failures.next_deadline(), failures.iter().count()), (Some(Mono(200)), 1));
+        assert!(failures.expire(Mono(200)));
+        assert_eq!(failures, ProviderFailures::default());
+    }
+
+    #[test]
+    fn of_too_many_failures_the_one_that_ends_first_is_dropped() {
+        let mut failures = ProviderFailures::default();
+        let most = FAILURES_MAX as u64;
+        (0..most).for_each(|pool| failed(&mut failures, UID, "eu", pool, 1_000 - pool));
+        assert_eq!(failures.iter().count(), FAILURES_MAX);
+        failed(&mut failures, UID, "eu", most, 5_000);
+        assert_eq!(failures.iter().count(), FAILURES_MAX);
+        assert_eq!(failures.next_deadline(), Some(Mono(1_000 - (most - 2))));
+    }
+}

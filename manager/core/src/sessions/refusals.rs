@@ -111,4 +111,23 @@ mod tests {
         refusals.flavors_changed();
         assert_eq!(refusals, Refusals::default());
     }
+
+    #[test]
+    fn a_refusal_counts_for_one_workload_in_one_cluster_until_its_time() {
+        let (eu, us) = (ClusterName::new("eu"), ClusterName::new("us"));
+        let mut refusals = Refusals::default();
+        assert!(!refusals.has_any(Uid(2), Mono(0)) && !refusals.has_never_fits(&eu));
+        for (uid, reason) in [(1, RefuseReason::NoCapacity), (2, RefuseReason::NeverFits)] {
+            refusals.add(Uid(uid), &eu, Refusal::new(Mono(50 * uid as u64), reason, format!("by {uid}")));
+        }
+        let text = |uid, cluster, now| {
+            refusals.find(uid, cluster, Mono(now)).map(|refusal| refusal.text().to_owned())
+        };
+        assert_eq!(text(Uid(2), &eu, 99).as_deref(), Some("by 2"));
+        assert_eq!((text(Uid(2), &eu, 100), text(Uid(2), &us, 0), text(Uid(3), &eu, 0)), (None, None, None));
+        assert!(!refusals.has_any(Uid(1), Mono(50)), "another workload's refusal lasts longer");
+        assert!(refusals.has_never_fits(&eu) && !refusals.has_never_fits(&us));
+        refusals.requirements_changed(Uid(2));
+        assert_eq!((refusals.has_any(Uid(2), Mono(0)), refusals.has_any(Uid(1), Mono(0))), (false, true));
+    }
 }

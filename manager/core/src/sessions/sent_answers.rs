@@ -147,3 +147,94 @@ impl SentAnswers {
         ends.hash(into);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: Uid = Uid(1);
+    const NOW: Mono = Mono(1_000);
+
+    fn fence(counter: u64) -> Fence {
+        Fence { epoch: 1, leadership: 1, counter }
+    }
+
+    /// An end, and an answer to this transmission that acknowledges it. The end has this record.
+    fn answered(transmission: u64, record: u64) -> SentAnswers {
+        let mut sent = SentAnswers::none(Mono(0));
+        sent.add_end(UID, fence(1), RecordNumber(record));
+        let ends = sent.next_ends();
+        assert_eq!(ends, [(UID, fence(1), RecordNumber(record))]);
+        sent.note(transmission, RecordNumber(record + 1), ends);
+        sent
+    }
+
+    #[test]
+    fn an_end_waits_until_the_agent_took_its_answer() {
+        let mut sent = answered(2, 5);
+        sent.acknowledge(1, NOW);
+        assert_eq!((sent.ends_waiting(), sent.known_record()), (1, RecordNumber(0)));
+        sent.acknowledge(2, Mono(2_000));
+        assert_eq!((sent.ends_waiting(), sent.known_record()), (0, RecordNumber(6)));
+        sent.acknowledge(2, Mono(3_000));
+        assert_eq!(sent.acknowledged_at(), Mono(2_000), "nothing new was acknowledged");
+    }
+
+    #[test]
+    fn an_end_that_was_reported_again_waits_for_its_newer_record() {
+        let mut sent = answered(1, 5);
+        sent.add_end(UID, fence(1), RecordNumber(8));
+        sent.acknowledge(1, NOW);
+        assert_eq!(sent.next_ends(), [(UID, fence(1), RecordNumber(8))]);
+    }
+
+    #[test]
+    fn of_two_answers_to_one_transmission_the_first_counts() {
+        let mut sent = answered(1, 5);
+        sent.note(1, RecordNumber(99), Vec::new());
+        sent.acknowledge(1, NOW);
+        assert_eq!((sent.ends_waiting(), sent.known_record()), (0, RecordNumber(6)));
+        sent.note(1, RecordNumber(99), Vec::new());
+        sent.acknowledge(1, NOW);
+        assert_eq!(sent.known_record(), RecordNumber(6), "the transmission was acknowledged before");
+    }
+
+    #[test]
+    fn answers_to_lower_transmissions_do_not_count() {
+        let mut sent = answered(1, 5);
+        sent.note(2, RecordNumber(3), Vec::new());
+        sent.acknowledge(2, NOW);
+        sent.acknowledge(1, NOW);
+        assert_eq!((sent.ends_waiting(), sent.known_record()), (1, RecordNumber(3)));
+    }
+
+    #[test]
+    fn the_record_that_the_agent_knows_never_falls() {
+        let mut sent = answered(1, 5);
+        sent.acknowledge(1, NOW);
+        sent.note(2, RecordNumber(2), Vec::new());
+        sent.acknowledge(2, NOW);
+        assert_eq!(sent.known_record(), RecordNumber(6));
+    }
+
+    #[test]
+    fn the_oldest_unacknowledged_answer_is_dropped_first() {
+        let known_after = |answers: u64, acknowledged: u64| {
+            let mut sent = SentAnswers::none(Mono(0));
+            (1..=answers).for_each(|number| sent.note(number, RecordNumber(number), Vec::new()));
+            sent.acknowledge(acknowledged, NOW);
+            sent.known_record().0
+        };
+        let most = UNACKNOWLEDGED_MAX as u64;
+        assert_eq!((known_after(most, 1), known_after(most + 1, 1), known_after(most + 1, 2)), (1, 0, 2));
+    }
+
+    #[test]
+    fn the_number_of_ends_is_bounded() {
+        let mut sent = SentAnswers::none(Mono(0));
+        (0..=ENDS_MAX as u64).for_each(|counter| sent.add_end(UID, fence(counter), RecordNumber(1)));
+        assert_eq!((sent.ends_waiting(), sent.next_ends().len()), (ENDS_MAX, ENDS_PER_ANSWER));
+        sent.add_end(UID, fence(0), RecordNumber(2));
+        assert_eq!(sent.next_ends()[0], (UID, fence(0), RecordNumber(2)), "a known end gets its new record");
+    }
+}

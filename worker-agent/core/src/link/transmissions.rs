@@ -60,3 +60,45 @@ impl Transmissions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_transmission_has_a_number_and_a_sending_time_of_its_own() {
+        let mut transmissions = Transmissions::default();
+        let numbers: Vec<u64> = (1..=4).map(|at| transmissions.next(Mono(10 * at), false)).collect();
+        assert_eq!(numbers, [1, 2, 3, 4], "whether or not earlier ones were answered");
+        assert_eq!(transmissions.sent_at(3), Some(Mono(30)));
+        assert_eq!(transmissions.sent_at(5), None, "it was never sent");
+    }
+
+    #[test]
+    fn the_newest_sending_times_are_remembered() {
+        let mut transmissions = Transmissions::default();
+        (1..=SENT_MAX as u64 + 1).for_each(|at| {
+            transmissions.next(Mono(at), false);
+        });
+        assert_eq!(transmissions.sent_at(1), None);
+        assert_eq!(transmissions.sent_at(2), Some(Mono(2)));
+    }
+
+    #[test]
+    fn answers_arrive_in_any_order() {
+        let mut transmissions = Transmissions::default();
+        assert_eq!(transmissions.answered(), 0);
+        transmissions.note_answer(3);
+        transmissions.note_answer(2);
+        assert_eq!(transmissions.answered(), 3);
+    }
+
+    #[test]
+    fn a_planted_bug_reuses_the_number_of_an_open_transmission() {
+        let mut transmissions = Transmissions::default();
+        let mut next = || transmissions.next(Mono(1), true);
+        assert_eq!([next(), next(), next()], [1, 2, 2], "one is always open");
+        transmissions.note_answer(1);
+        assert_eq!(transmissions.next(Mono(1), true), 3);
+    }
+}

@@ -46,3 +46,56 @@ impl UsageReports {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reports(count: u128) -> UsageReports {
+        let mut reports = UsageReports::default();
+        (1..=count).for_each(|uid| reports.push(Uid(uid)));
+        reports
+    }
+
+    fn carry(reports: &mut UsageReports, transmission: u64) -> Vec<Uid> {
+        reports.carry(transmission).collect()
+    }
+
+    #[test]
+    fn a_report_is_repeated_until_a_transmission_with_it_was_answered() {
+        let mut reports = reports(1);
+        assert!(reports.has_unsent());
+        assert_eq!([3, 4].map(|number| carry(&mut reports, number)), [[Uid(1)], [Uid(1)]]);
+        assert!(!reports.has_unsent());
+        reports.acknowledge(2);
+        assert_eq!(carry(&mut reports, 5), [Uid(1)]);
+        reports.acknowledge(3);
+        assert_eq!(carry(&mut reports, 6), []);
+    }
+
+    #[test]
+    fn a_later_change_is_reported_by_a_later_transmission() {
+        let mut reports = reports(1);
+        carry(&mut reports, 1);
+        reports.push(Uid(1));
+        assert!(reports.has_unsent());
+        reports.acknowledge(1);
+        assert_eq!(carry(&mut reports, 2), [Uid(1)]);
+        reports.remove(Uid(1));
+        assert_eq!(carry(&mut reports, 3), []);
+    }
+
+    #[test]
+    fn a_transmission_has_a_bounded_number_of_reports() {
+        let most = u128::try_from(POD_REPORTS_MAX).unwrap();
+        let mut reports = reports(2);
+        carry(&mut reports, 1);
+        (3..=most + 3).for_each(|uid| reports.push(Uid(uid)));
+        assert_eq!([2, 3].map(|number| carry(&mut reports, number).len()), [POD_REPORTS_MAX; 2]);
+        assert!(reports.has_unsent());
+        reports.acknowledge(1);
+        assert_eq!(carry(&mut reports, 4).len(), POD_REPORTS_MAX, "two go, and two of three others fit");
+        reports.acknowledge(3);
+        assert_eq!(carry(&mut reports, 5).len(), 3);
+    }
+}

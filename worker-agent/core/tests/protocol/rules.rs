@@ -16,23 +16,28 @@ impl Bench {
         })
     }
 
-    fn runner(&mut self, event: RunnerEvent) {
+    pub(super) fn runner(&mut self, event: RunnerEvent) {
         self.apply(Input::Runner(event));
     }
 
-    fn running(&mut self) {
+    pub(super) fn running(&mut self) {
         self.run();
         self.runner(RunnerEvent::Running { uid: UID, fence: FENCE });
     }
 
-    fn ended(&mut self) {
+    pub(super) fn ended(&mut self) {
         self.running();
+        self.end();
+    }
+
+    /// The gang of a test succeeds.
+    pub(super) fn end(&mut self) {
         let (result, ran) = (EndResult::Succeeded, Millis(MINUTE));
         self.runner(RunnerEvent::Ended { uid: UID, fence: FENCE, result, pod_failures: 0, ran });
     }
 
     /// The manager acknowledges everything that was reported, and the end by this record.
-    fn acknowledge_end(&mut self, record: u64) {
+    pub(super) fn acknowledge_end(&mut self, record: u64) {
         let request = self.ask();
         let mut response = self.response(&request, Vec::new());
         response.ends_acknowledged = vec![(UID, FENCE, RecordNumber(record))];

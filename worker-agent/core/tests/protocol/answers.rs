@@ -1,0 +1,163 @@
+//! Which answers count, and what each part of an answer does.
+
+use super::*;
+use meridian_agent_core::TOMBSTONE_KEPT;
+use meridian_shared::ids::Session;
+use meridian_shared::protocol::{Event, SyncRefusal};
+
+const OLDER: Leadership = Leadership { epoch: 0, id: 6 };
+const TWIN: Leadership = Leadership { id: 9, ..LEADERSHIP };
+const NEWER: Leadership = Leadership { epoch: 2, id: 8 };
+
+impl Bench {
+    fn refuse(&mut self, why: SyncRefusal) {
+        self.apply(Input::Answer(Box::new(SyncAnswer::Refused(why))));
+    }
+
+    /// Delivers an answer with an offer that was changed like this. Returns whether it counted.
+    fn takes(&mut self, change: impl FnOnce(&mut SyncResponse)) -> bool {
+        let request = self.ask();
+        let before = self.commands;
+        let mut response = self.response(&request, vec![offer()]);
+        change(&mut response);
+        self.deliver(response);
+        self.commands = before;
+        self.ask().events.iter().any(|event| matches!(event, Event::Held { .. }))
+    }
+
+    fn renew_by(&mut self, request: &SyncRequest) {
+        let mut response = self.response(request, Vec::new());
+        response.renewals = vec![(UID, FENCE)];
+        self.deliver(response);
+    }
+
+    fn renewals(&self) -> Vec<Mono> {
+        let renewed = |effect: &Effect| match effect {
+            Effect::Renew { deadline, .. } => Some(*deadline),
+            _ => None,
+        };
+        self.effects.iter().filter_map(renewed).collect()
+    }
+
+    fn stops_ordered(&self) -> usize {
+        self.effects.iter().filter(|effect| **effect == Effect::Stop { uid: UID, fence: FENCE }).count()
+    }
+
+    fn exits(&self) -> bool {
+        self.effects.contains(&Effect::Superseded)
+    }
+}
+
+#[test]
+fn an_answer_counts_for_a_transmission_of_its_session_in_the_spoken_version() {
+    assert!(Bench::new().takes(|_| ()));
+    assert!(!Bench::new().takes(|response| response.version = VERSION + 1));
+    assert!(!Bench::new().takes(|response| response.session.id += 1));
+    assert!(!Bench::new().takes(|response| response.transmission = 99), "it was never sent");
+}
+
+#[test]
+fn only_a_newer_leadership_is_followed() {
+    let mut bench = Bench::new();
+    let request = bench.ask();
+    bench.answer(&request, Vec::new());
+    bench.commands = 0;
+    for leadership in [OLDER, TWIN] {
+        assert!(!bench.takes(|response| response.leadership = leadership));
+        assert_eq!(bench.agent.durable().follows(), Some(LEADERSHIP));
+        assert!(bench.ask().inventory.is_none());
+    }
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    (response.leadership, response.want_inventory) = (NEWER, true);
+    bench.deliver(response);
+    assert_eq!(bench.agent.durable().follows(), Some(NEWER));
+    assert!(bench.ask().inventory.is_some_and(|inventory| inventory.for_leadership == Some(NEWER)));
+    assert!(!bench.takes(|_| ()), "the earlier leadership is over");
+}
+
+#[test]
+fn a_process_exits_when_another_session_has_superseded_it() {
+    let mut bench = Bench::new();
+    let own = bench.agent.session();
+    for why in [SyncRefusal::Superseded { by: own }, SyncRefusal::NotLeading, SyncRefusal::UnknownCluster] {
+        bench.refuse(why);
+        assert!(!bench.exits());
+    }
+    bench.refuse(SyncRefusal::Superseded { by: Session { counter: own.counter + 1, ..own } });
+    assert!(bench.exits());
+}
+
+#[test]
+fn a_process_with_a_lost_ledger_exits_when_its_runs_have_ended() {
+    let mut bench = Bench::new();
+    bench.refuse(SyncRefusal::LedgerLost);
+    assert!(bench.exits(), "nothing runs");
+    let mut bench = Bench::new();
+    bench.running();
+    bench.effects.clear();
+    bench.refuse(SyncRefusal::LedgerLost);
+    bench.refuse(SyncRefusal::LedgerLost);
+    assert_eq!((bench.stops_ordered(), bench.exits()), (1, false));
+    bench.end();
+    assert!(bench.exits());
+}
+
+#[test]
+fn a_manager_that_does_not_know_of_a_newer_leadership_gets_an_inventory() {
+    let mut bench = Bench::new();
+    let request = bench.ask();
+    bench.answer(&request, Vec::new());
+    assert!(bench.ask().inventory.is_none());
+    bench.refuse(SyncRefusal::NewerLeadership { follows: NEWER });
+    assert!(bench.ask().inventory.is_some());
+}
+
+#[test]
+fn a_renewal_counts_from_its_transmission_and_only_prolongs() {
+    let mut bench = Bench::new();
+    bench.run();
+    let (older, newer) = (bench.ask(), bench.now.mono + Millis(MINUTE));
+    bench.pass(MINUTE);
+    let request = bench.ask();
+    bench.pass(MINUTE);
+    bench.renew_by(&request);
+    assert_eq!(bench.renewals(), [newer + TERM]);
+    bench.renew_by(&request);
+    bench.renew_by(&older);
+    assert_eq!(bench.renewals(), [newer + TERM], "the lease has that deadline already, or a later one");
+    let request = bench.ask();
+    bench.answer(&request, vec![stop()]);
+    bench.renew_by(&request);
+    assert_eq!(bench.renewals().len(), 1, "a gang that stops isn't renewed");
+}
+
+#[test]
+fn an_acknowledged_tombstone_is_kept_for_a_week_and_dropped_within_the_next_hour() {
+    let ended = || {
+        let mut bench = Bench::new();
+        bench.ended();
+        bench.acknowledge_end(5);
+        bench.effects.clear();
+        bench
+    };
+    let is_kept = |bench: &Bench| {
+        let kept = bench.agent.durable().tombstones().contains_key(&(UID, FENCE));
+        assert_eq!(bench.effects.contains(&Effect::Forget { uid: UID, fence: FENCE }), !kept);
+        kept
+    };
+    let mut bench = ended();
+    bench.pass(TOMBSTONE_KEPT.0);
+    assert!(!is_kept(&bench));
+    let mut bench = ended();
+    bench.pass(TOMBSTONE_KEPT.0 - 1);
+    assert!(is_kept(&bench));
+    bench.pass(60 * MINUTE - 1);
+    assert!(is_kept(&bench), "old tombstones are looked for once an hour");
+    bench.pass(1);
+    assert!(!is_kept(&bench));
+}
+
+fn stop() -> Command {
+    Command::Stop { uid: UID, fence: FENCE, reason: meridian_shared::protocol::StopReason::Cancelled }
+}
