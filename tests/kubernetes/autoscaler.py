@@ -10,7 +10,10 @@ import subprocess
 import sys
 import time
 
+from client import FAILURES, Api
+
 KUBECTL, KUBECONFIG, CONTEXT, STOCK = sys.argv[1:5]
+API = Api(KUBECTL, KUBECONFIG, CONTEXT)
 LABEL = "autoscaling.gke.io/provisioning-request"
 GPUS_PER_NODE = 4
 
@@ -19,11 +22,6 @@ def kubectl(*arguments, body=None):
     command = [KUBECTL, "--kubeconfig", KUBECONFIG, "--context", CONTEXT, *arguments]
     done = subprocess.run(command, input=body, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else None
-
-
-def items(resource):
-    answer = kubectl("get", resource, "-A", "-o", "json")
-    return None if answer is None else json.loads(answer)["items"]
 
 
 def node(name, request):
@@ -73,8 +71,9 @@ def nodes_needed(request):
 
 
 def turn():
-    requests, nodes = items("provisioningrequests"), items("nodes")
-    if requests is None or nodes is None:
+    try:
+        requests, nodes = API.items("provisioningrequests.autoscaling.x-k8s.io"), API.items("nodes")
+    except FAILURES:
         return
     made = [n for n in nodes if LABEL in n["metadata"]["labels"]]
     live = {r["metadata"]["name"] for r in requests}

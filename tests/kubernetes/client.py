@@ -18,8 +18,21 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 
 THREADS = 8
+
+
+class Refused(RuntimeError):
+    """The server refused a request, with this HTTP status."""
+
+    def __init__(self, method, path, status, text):
+        super().__init__(f"{method} {path}: {status} {text}")
+        self.status = status
+
+
+# What a request can fail with.
+FAILURES = (OSError, http.client.HTTPException, Refused)
 
 
 class Api:
@@ -44,6 +57,7 @@ class Api:
                 pair.flush()
                 self.tls.load_cert_chain(pair.name)
         self.local = threading.local()
+        self.roots = {}
 
     def connect(self):
         return http.client.HTTPSConnection(self.host, int(self.port), context=self.tls, timeout=60)
@@ -61,12 +75,44 @@ class Api:
         connection = getattr(self.local, "connection", None)
         if connection is None:
             connection = self.local.connection = self.connect()
-        connection.request(method, path, None if body is None else json.dumps(body), self.headers())
-        answer = connection.getresponse()
-        text = answer.read().decode()
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), self.headers())
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, http.client.HTTPException):
+            self.local.connection = None
+            raise
         if answer.status >= 300:
-            raise RuntimeError(f"{method} {path}: {answer.status} {text}")
+            raise Refused(method, path, answer.status, text)
         return text
+
+    def root(self, resource):
+        """The path of the version that serves a resource, such as `pods` or `jobs.batch`. None if no version does."""
+        name, _, group = resource.partition(".")
+        if not group:
+            return "/api/v1"
+        if resource not in self.roots:
+            for version in self.request("GET", f"/apis/{group}")["versions"]:
+                root = f"/apis/{group}/{version['version']}"
+                if any(served["name"] == name for served in self.request("GET", root)["resources"]):
+                    self.roots[resource] = root
+                    break
+        return self.roots.get(resource)
+
+    def items(self, resource, selector=""):
+        """All objects of a resource in all namespaces; empty if there is no such resource."""
+        try:
+            root = self.root(resource)
+            if root is None:
+                return []
+            path = f"{root}/{resource.partition('.')[0]}"
+            listed = self.request("GET", f"{path}?labelSelector={urllib.parse.quote(selector)}")
+        except Refused as refused:
+            if refused.status == 404:
+                return []
+            raise
+        about = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
+        return [{**about, **item} for item in listed["items"]]
 
     def watch(self, path):
         """Yields existing objects, and then every change, for ever: type and object."""
@@ -120,7 +166,7 @@ def main():
             try:
                 api.text("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
                 break
-            except RuntimeError:
+            except Refused:
                 # The pod's status was written at the same time, so the write conflicts and is repeated.
                 if time.monotonic() > deadline:
                     raise

@@ -10,14 +10,23 @@ import subprocess
 import sys
 import time
 
+from client import FAILURES, Api
+
 KUBECTL, KUBECONFIG, CONTEXT, FILE = sys.argv[1:5]
+API = Api(KUBECTL, KUBECONFIG, CONTEXT)
 NO_QUOTA = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor t4, 3 more needed"
 
 
 def kubectl(*arguments):
     command = [KUBECTL, "--kubeconfig", KUBECONFIG, "--context", CONTEXT, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else None
+    subprocess.run(command, capture_output=True, check=False)
+
+
+def workloads():
+    try:
+        return API.items("workloads.kueue.x-k8s.io")
+    except FAILURES:
+        return []
 
 
 def condition(kind, status, reason, message):
@@ -45,8 +54,7 @@ def wanted(word, admitted):
 while True:
     with open(FILE, encoding="utf-8") as file:
         word = file.read().strip()
-    listed = kubectl("get", "workloads.kueue.x-k8s.io", "-A", "-o", "json")
-    for workload in json.loads(listed)["items"] if listed else []:
+    for workload in workloads():
         meta, known = workload["metadata"], workload.get("status", {}).get("conditions", [])
         holds = {c["type"] for c in known if c["status"] == "True"}
         conditions = wanted(word, "Admitted" in holds)

@@ -12,7 +12,10 @@ import subprocess
 import sys
 import time
 
+from client import FAILURES, Api
+
 KUBECTL, KUBECONFIG, CONTEXT = sys.argv[1:4]
+API = Api(KUBECTL, KUBECONFIG, CONTEXT)
 NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
 OWNER_LABEL = "test.meridian.dev/owner"
 
@@ -25,9 +28,12 @@ def kubectl(*arguments, body=None):
     return done.stdout if done.returncode == 0 else None
 
 
-def items(resource, *arguments):
-    answer = kubectl("get", resource, "-A", "-o", "json", *arguments)
-    return [] if answer is None else json.loads(answer)["items"]
+def items(resource, selector=""):
+    try:
+        return API.items(resource, selector)
+    except FAILURES as failure:
+        print(resource, failure, file=sys.stderr, flush=True)
+        return []
 
 
 def now():
@@ -135,7 +141,7 @@ def reconcile_pods(job, is_suspended, pods_of, deciding, status_of):
     status = job.get("status", {})
     if "deletionTimestamp" in meta or conditions(job) & {"Succeeded", "Failed"} or "endTime" in status:
         return
-    made = {pod["metadata"]["name"]: pod for pod in items("pods", "-l", f"{OWNER_LABEL}={meta['uid']}")}
+    made = {pod["metadata"]["name"]: pod for pod in items("pods", f"{OWNER_LABEL}={meta['uid']}")}
     if is_suspended(job):
         for name in made:
             kubectl("-n", meta["namespace"], "delete", "pod", name, "--wait=false")
@@ -169,7 +175,7 @@ def reconcile_jobset(jobset):
     meta = jobset["metadata"]
     if "deletionTimestamp" in meta or conditions(jobset) & {"Completed", "Failed"}:
         return
-    made = [job for job in items("jobs", "-l", f"{NAME_LABEL}={meta['name']}") if job["metadata"]["namespace"] == meta["namespace"]]
+    made = [job for job in items("jobs.batch", f"{NAME_LABEL}={meta['name']}") if job["metadata"]["namespace"] == meta["namespace"]]
     if jobset["spec"].get("suspend"):
         for job in made:
             kubectl("-n", meta["namespace"], "delete", "job", job["metadata"]["name"], "--wait=false")
