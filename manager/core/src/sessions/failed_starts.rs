@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backoff_grows_with_each_failed_start() {
+    fn a_backoff_is_longer_after_each_failed_start() {
         let mut starts = ClusterStarts::default();
         let mut spans = (1..=12).map(|uid| {
             starts.failed(Uid(uid), Mono(0));
