@@ -159,6 +159,12 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_term_is_a_day() {
+        assert_eq!(TERM_MAX, Millis(86_400_000));
+        fits(TERM_MAX, TERM_MIN_DEFAULT).unwrap();
+    }
+
+    #[test]
     fn the_shortest_terms_that_fit() {
         let shortest = |term_min: fn(Millis) -> Millis| {
             (1..10_000).map(Millis).find(|term| fits(*term, term_min(*term)).is_ok()).unwrap()
@@ -196,6 +202,8 @@ mod tests {
         let first = manager.deadline;
         manager.compose(Mono(9_000));
         assert_eq!(manager.deadline, first);
+        manager.compose(Mono(12_000));
+        assert_eq!(manager.deadline, Mono(12_000 + 8_000 + 1_008));
         let mut agent = AgentLease::from_sent(Mono(0), Millis::secs(8));
         assert!(!agent.renew(Mono(6_500), Mono(6_500)), "its stop has begun");
         assert!(agent.renew(Mono(5_000), Mono(5_500)));

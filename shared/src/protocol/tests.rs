@@ -1,7 +1,7 @@
 //! Bounds of one body, and the wire form of version 2.
 
 use super::*;
-use crate::gang::Gang;
+use crate::gang::{Gang, PodSet};
 use crate::ids::{ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
 use crate::indexes::{Indexes, RANGES_MAX};
 use crate::mac::Mac;
@@ -241,6 +241,8 @@ fn the_weight_of_a_command_is_its_size_and_a_little_more() {
     let reference = Reference { kind: ReferenceKind::ConfigMap, name: text.as_str().into() };
     let size = Size { parallelism: 3, completions: None };
     let places = vec![u32::MAX; 1_000];
+    let node_selector = BTreeMap::from([("pool".to_owned(), "p".repeat(4_000))]);
+    let pods = PodSet { name: "main".into(), count: 3, node_selector, ..PodSet::default() };
     let scale_up = Box::new(ScaleUp { number: RecordNumber(9), places, size, mac: None });
     for command in [
         Command::Offer(Box::new(Offer {
@@ -248,7 +250,7 @@ fn the_weight_of_a_command_is_its_size_and_a_little_more() {
             uid,
             namespace: "default".into(),
             kind: "Job".into(),
-            gang: Arc::new(Gang::default()),
+            gang: Arc::new(Gang { pod_sets: vec![pods], ..Gang::default() }),
             hold: Millis(1),
             requires_guarded: true,
             container_needs: None,
@@ -270,7 +272,7 @@ fn the_weight_of_a_command_is_its_size_and_a_little_more() {
             run_left: None,
             pod_failures: 0,
             completed: Indexes::default(),
-            priority: 0,
+            priority: -7,
             mac: None,
         })),
         Command::Stop { uid, fence, reason: StopReason::Cancelled },
@@ -280,6 +282,8 @@ fn the_weight_of_a_command_is_its_size_and_a_little_more() {
     ] {
         let (size, weight) = (bytes(&command, 1), command.weight());
         assert!((size..size + 2_048).contains(&weight), "{weight} for {size} bytes of {command:?}");
+        let sent = serde_json::to_string(&command).unwrap();
+        assert_eq!(serde_json::from_str::<Command>(&sent).unwrap(), command);
     }
 }
 
