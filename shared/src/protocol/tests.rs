@@ -228,7 +228,6 @@ fn both_sides_compute_the_same_digest() {
     let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
     let (uid, fence) = (Uid(5), Fence { epoch: 2, leadership: 7, counter: 3 });
     let digest = Digest::default().with_offer(offer).with_grant(uid, fence);
-    assert_eq!(digest, Digest::default().with_grant(uid, fence).with_offer(offer), "in any order");
     // Manager and agent may be of different versions.
     assert_eq!(digest, Digest(11_819_600_464_815_070_383));
 }
@@ -297,36 +296,4 @@ fn the_text_of_a_grant_that_is_authenticated_is_fixed() {
     let expected = "grant 1\neu\n00000000-0000-0000-0000-000000000001\n\
                     00000000-0000-0000-0000-000000000001\n2-7-3\n2-7-1\n4\n60000\nWait\n";
     assert_eq!(String::from_utf8(message).unwrap(), expected);
-}
-
-#[test]
-fn words_of_reasons_are_those_on_the_wire() {
-    fn check<T: Serialize>(reasons: &[T], word: fn(&T) -> &'static str) {
-        for reason in reasons {
-            assert_eq!(serde_json::to_value(reason).unwrap(), word(reason));
-        }
-    }
-    check(
-        &[
-            RefuseReason::NoCapacity,
-            RefuseReason::NeverFits,
-            RefuseReason::Unsupported,
-            RefuseReason::Overloaded,
-            RefuseReason::ProviderFailed,
-            RefuseReason::StillRuns,
-            RefuseReason::Precondition,
-        ],
-        |reason| reason.word(),
-    );
-    check(
-        &[
-            StopReason::Cancelled,
-            StopReason::Residency,
-            StopReason::Drained,
-            StopReason::Evicted,
-            StopReason::Superseded,
-            StopReason::StartTimeout,
-        ],
-        |reason| reason.word(),
-    );
 }

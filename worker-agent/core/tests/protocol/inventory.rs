@@ -51,8 +51,7 @@ impl Bench {
     }
 }
 
-/// The number of runs up to the first for which this isn't true, and the number of runs from there for which
-/// it isn't.
+/// The number of runs at the beginning that have something, and the number of those after them that lack it.
 fn split(runs: &[Run], has: impl Fn(&Run) -> bool) -> (usize, usize) {
     let first = runs.iter().take_while(|run| has(run)).count();
     (first, runs[first..].iter().filter(|run| !has(run)).count())
