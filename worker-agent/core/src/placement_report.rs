@@ -80,3 +80,60 @@ fn by_domain(
     };
     Some((levels[from..].to_vec(), counts.into_iter().map(domain).collect()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::NodeSpec;
+    use meridian_shared::gang::Amounts;
+    use meridian_shared::packing::node_kind;
+    use meridian_shared::topology::FlavorTopology;
+
+    /// The report of one pod on each of these nodes; node 7 has 7 accelerators, in a rack of its own.
+    fn placed(nodes: std::ops::RangeInclusive<usize>, levels: &[&str]) -> PlacedPodSet {
+        let spec = |number: usize| NodeSpec {
+            name: format!("n{number:03}"),
+            labels: [("rack", format!("r{number:03}")), (HOSTNAME_LABEL, format!("n{number:03}"))]
+                .map(|(key, value)| (key.to_owned(), value))
+                .into(),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), number as i64)]),
+            ..NodeSpec::default()
+        };
+        let mut ledger = Ledger::default();
+        ledger.set_nodes(nodes.clone().map(spec).collect(), Vec::new());
+        let on_node = |number: usize| PodPlacement {
+            pod_set: "main".into(),
+            index: number as u32,
+            node: spec(number).name,
+            accelerators: BTreeMap::new(),
+        };
+        let placement: Vec<PodPlacement> = nodes.map(on_node).collect();
+        let levels = levels.iter().map(|level| (*level).to_owned()).collect();
+        let within =
+            FlavorTopology { flavor: "f".into(), name: "t".into(), levels, node_labels: BTreeMap::new() };
+        let set = PodSet { name: "main".into(), count: 1, within: Some(within), ..PodSet::default() };
+        let gang = Gang { pod_sets: vec![set], ..Gang::default() };
+        report(3, &gang, &placement, &ledger).pod_sets.remove(0)
+    }
+
+    fn kind_of(number: i64) -> u64 {
+        let labels = BTreeMap::from([("rack".to_owned(), format!("r{number:03}"))]);
+        node_kind(&Amounts::from([("nvidia.com/gpu".into(), number)]), &labels, &[])
+    }
+
+    #[test]
+    fn each_node_has_its_kind_as_the_manager_computes_it() {
+        for levels in [&[][..], &[HOSTNAME_LABEL], &["rack", HOSTNAME_LABEL]] {
+            let set = placed(1..=3, levels);
+            let kinds: Vec<u64> = set.domains.iter().map(|node| set.kinds[node.kind as usize]).collect();
+            assert_eq!(kinds, [1, 2, 3].map(kind_of), "{levels:?}");
+        }
+        assert!(placed(1..=3, &["rack"]).kinds.is_empty(), "a rack has no kind");
+    }
+
+    #[test]
+    fn too_many_kinds_are_left_out() {
+        assert_eq!(placed(1..=KINDS_MAX, &[]).kinds.len(), KINDS_MAX);
+        assert_eq!(placed(1..=KINDS_MAX + 1, &[]).kinds.len(), 0);
+    }
+}

@@ -188,10 +188,11 @@ fn pack(nodes: &[NodeView<'_>], gang: &Gang) -> Result<Vec<NodePods>, packing::M
             taints: n.taints,
         })
         .collect();
+    // Each block is one node.
     let node_pods = |(node, part): (usize, PackedPods)| NodePods {
         pod_set: part.pod_set,
         node,
-        pods: part.pods_per_node * part.nodes,
+        pods: part.pods_per_node,
     };
     Ok(packing::plan(&views, gang)?.into_iter().map(node_pods).collect())
 }

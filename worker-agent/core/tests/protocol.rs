@@ -12,6 +12,8 @@ mod inventory;
 mod provisioned_in_part;
 #[path = "protocol/rules.rs"]
 mod rules;
+#[path = "protocol/strays.rs"]
+mod strays;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::runtime::NodeSpec;
@@ -45,6 +47,8 @@ struct Bench {
     now: Now,
     commands: u64,
     effects: Vec<Effect>,
+    /// Boot of the machine, as the next start of the agent finds it.
+    boot: u128,
 }
 
 impl Bench {
@@ -63,6 +67,7 @@ impl Bench {
             now,
             commands: 0,
             effects: Vec::new(),
+            boot: 1,
         };
         this.take(out);
         this.add_node();
@@ -208,7 +213,8 @@ impl Bench {
         let durable = self.stored();
         self.commands = 0;
         let sessions = durable.sessions();
-        let (agent, out) = Agent::start(config(), durable, found, sessions + 2, self.now);
+        let (agent, out) =
+            Agent::start(Config { boot: self.boot, ..config() }, durable, found, sessions + 2, self.now);
         self.agent = agent;
         self.take(out);
         self.add_node();

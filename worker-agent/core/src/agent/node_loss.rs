@@ -363,3 +363,16 @@ fn node_names(nodes: &BTreeSet<String>) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{} {}{more}", if nodes.len() == 1 { "node" } else { "nodes" }, names.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::node_names;
+
+    #[test]
+    fn a_message_names_four_nodes_and_counts_the_others() {
+        let named = |count: usize| node_names(&(1..=count).map(|number| format!("n{number}")).collect());
+        assert_eq!(named(1), "node `n1`");
+        assert_eq!(named(4), "nodes `n1`, `n2`, `n3`, `n4`");
+        assert_eq!(named(6), "nodes `n1`, `n2`, `n3`, `n4` and 2 more");
+    }
+}

@@ -242,11 +242,10 @@ impl Agent {
 
     /// Closes an open offer and frees what it held or requested.
     pub(super) fn drop_offer(&mut self, offer: OfferId, out: &mut Outcome) {
-        let Some(open) = self.offers.remove(offer) else { return };
-        if !open.is_held() || self.ledger.is_allocated(offer) {
+        if self.offers.remove(offer).is_some() {
             out.act(Effect::Deprovision { offer });
+            self.ledger.release(offer);
         }
-        self.ledger.release(offer);
     }
 
     pub(super) fn on_withdraw(&mut self, offer: OfferId, uid: Uid, out: &mut Outcome) {

@@ -40,3 +40,20 @@ impl ReplacementQueue {
         self.tried = Some(revision);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_tried_again_when_the_ledger_has_changed() {
+        let mut queue = ReplacementQueue::default();
+        assert!(queue.is_empty() && queue.is_outdated(0));
+        queue.insert(Uid(1));
+        queue.note_tried(4);
+        assert!(!queue.is_empty() && queue.contains(Uid(1)) && !queue.contains(Uid(2)));
+        assert!(!queue.is_outdated(4) && queue.is_outdated(5));
+        queue.remove(Uid(1));
+        assert!(queue.is_empty());
+    }
+}

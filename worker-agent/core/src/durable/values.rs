@@ -103,3 +103,27 @@ impl Durable {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_without_a_ledger_is_empty_and_one_with_an_unknown_key_is_refused() {
+        let ledger = Durable::new(LedgerId(3)).birth();
+        let born = (ledger.key.as_str(), ledger.value.as_deref().unwrap_or_default());
+        assert_eq!(Durable::load([]).unwrap(), None);
+        assert_eq!(Durable::load([("sessions", "4")]).unwrap(), None);
+        assert_eq!(Durable::load([born, ("sessions", "4")]).unwrap().map(|store| store.sessions()), Some(4));
+        for key in ["leases", "Sessions", "lease/1"] {
+            let error = Durable::load([born, (key, "null")]).unwrap_err();
+            assert_eq!(error.key, key, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_live_grant_is_known_by_its_key() {
+        assert!(is_run("run/00000000-0000-0000-0000-000000000001"));
+        assert!(!is_run("runs") && !is_run("tombstone/run/1"));
+    }
+}

@@ -1,7 +1,8 @@
 use super::*;
 use crate::runtime::placement_summary;
-use meridian_shared::gang::PodSet;
+use meridian_shared::gang::{PodSet, Taint, TaintEffect, Toleration};
 use meridian_shared::packing::HOSTNAME_LABEL;
+use meridian_shared::time::Millis;
 
 fn offer(counter: u64) -> OfferId {
     OfferId { epoch: 1, leadership: 1, counter }
@@ -152,4 +153,121 @@ fn foreign_use_reduces_free_capacity_only() {
     l.hold(offer(2), &gang(1, 1)).unwrap();
     l.check().unwrap();
     assert_eq!((l.blocks()[0].free["nvidia.com/gpu"], l.blocks()[0].capacity["nvidia.com/gpu"]), (0, 4));
+}
+
+#[test]
+fn every_change_of_the_capacity_has_a_new_revision() {
+    let (one, fence) = (offer(1), Fence { epoch: 1, leadership: 1, counter: 1 });
+    let node = NodeSpec {
+        name: "made".into(),
+        capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]),
+        ..NodeSpec::default()
+    };
+    type Change<'a> = (&'a str, &'a dyn Fn(&mut Ledger));
+    let changes: [Change<'_>; 7] = [
+        ("inventory", &|l| l.set_nodes(Vec::new(), Vec::new())),
+        ("nodes of a provider", &|l| l.add_provided(one, vec![node.clone()])),
+        ("hold on them", &|l| l.hold_provided(one, &gang(1, 4)).expect("they have room")),
+        ("release", &|l| l.release(one)),
+        ("adopted allocation", &|l| l.adopt(one, Allocation::default())),
+        ("closed nodes", &|l| l.close(Uid(1), fence, Vec::new())),
+        ("opened nodes", &|l| l.reopen(Uid(1), fence)),
+    ];
+    let mut l = ledger(1, 4);
+    for (name, change) in changes {
+        let before = l.revision();
+        change(&mut l);
+        assert!(l.revision() > before, "{name}");
+    }
+    let mut l = ledger(1, 4);
+    let before = l.revision();
+    l.reopen(Uid(1), fence);
+    l.release(one);
+    assert_eq!(l.revision(), before, "nothing changed");
+    l.hold(one, &gang(1, 4)).unwrap();
+    assert!(l.revision() > before);
+}
+
+#[test]
+fn a_check_finds_what_a_hold_would_and_charges_nothing() {
+    let mut l = ledger(1, 4);
+    l.check_fits(offer(1), &gang(1, 4)).unwrap();
+    assert_eq!(l.pods(offer(1)), 0);
+    assert!(l.check_fits(offer(1), &gang(2, 4)).is_err());
+    l.hold(offer(2), &gang(1, 4)).unwrap();
+    assert!(l.check_fits(offer(1), &gang(1, 4)).is_err_and(|misfit| misfit.fits_empty));
+}
+
+#[test]
+fn nodes_that_were_made_for_an_offer_go_with_it() {
+    let mut l = ledger(1, 4);
+    let spec = NodeSpec { name: "made".into(), ..NodeSpec::default() };
+    l.add_provided(offer(1), vec![spec.clone()]);
+    assert_eq!((l.provided(offer(1)), l.provided(offer(2))), (vec![spec], vec![]));
+    let before = l.revision();
+    l.release(offer(1));
+    assert_eq!((l.revision(), l.provided(offer(1))), (before + 1, vec![]));
+    l.add_provided(offer(2), Vec::new());
+    let before = l.revision();
+    l.release(offer(2));
+    assert_eq!(l.revision(), before, "there were none");
+}
+
+#[test]
+fn accelerators_are_those_of_extended_resources_that_a_pod_uses() {
+    let mut l = Ledger::default();
+    let capacity =
+        Amounts::from([("cpu".into(), 8), ("nvidia.com/gpu".into(), 4), ("example.com/nic".into(), 2)]);
+    l.set_nodes(
+        vec![NodeSpec { name: "n".into(), capacity: capacity.clone(), ..NodeSpec::default() }],
+        Vec::new(),
+    );
+    let mut asked = gang(1, 2);
+    asked.pod_sets[0].per_pod.extend([("cpu".into(), 4), ("example.com/nic".into(), 0)]);
+    l.hold(offer(1), &asked).unwrap();
+    let accelerators = BTreeMap::from([("nvidia.com/gpu".to_owned(), vec![0, 1])]);
+    assert_eq!(l.placement(offer(1))[0].accelerators, accelerators);
+}
+
+fn tolerated(effect: TaintEffect, since: i64, lasts: u64) -> TolerationDeadline {
+    let taint = Taint { key: "maintenance".into(), value: String::new(), effect };
+    let (node, pod_set) = ("n0".into(), "main".into());
+    TolerationDeadline { node, pod_set, taint, since: Wall(since), lasts: Millis(lasts) }
+}
+
+#[test]
+fn a_deadline_ends_once() {
+    let mut l = ledger(1, 4);
+    assert!(!l.has_toleration_to_count());
+    l.adopt_toleration(offer(1), vec![tolerated(TaintEffect::NoExecute, 100, 50)]);
+    assert!(l.has_toleration_to_count());
+    assert!(!l.advance(Wall(149)));
+    assert_eq!(l.next_toleration_end(), Some(Wall(150)));
+    assert!(l.advance(Wall(150)));
+    assert_eq!(l.next_toleration_end(), None);
+    assert!(!l.advance(Wall(150)) && !l.advance(Wall(151)), "it was told");
+    assert!(!l.advance(Wall(140)) && l.now() == Wall(151), "time never goes back");
+}
+
+#[test]
+fn only_a_taint_that_evicts_is_counted() {
+    for (effect, counts) in [(TaintEffect::NoExecute, true), (TaintEffect::NoSchedule, false)] {
+        let taint = tolerated(effect, 0, 0).taint;
+        let spec = NodeSpec {
+            name: "n0".into(),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]),
+            taints: vec![taint],
+            ..NodeSpec::default()
+        };
+        let mut l = Ledger::default();
+        l.set_nodes(vec![spec], Vec::new());
+        assert_eq!(l.has_toleration_to_count(), counts);
+        let mut asked = gang(1, 1);
+        let (key, value) = (Some("maintenance".to_owned()), String::new());
+        asked.pod_sets[0].tolerations =
+            vec![Toleration { key, exists: true, value, effect: None, seconds: Some(60) }];
+        l.hold(offer(1), &asked).unwrap();
+        l.count_toleration(offer(1), &asked, Arrival::Pods);
+        assert_eq!(l.next_toleration_end().is_some(), counts, "{effect:?}");
+    }
 }

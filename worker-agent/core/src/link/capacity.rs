@@ -97,3 +97,93 @@ impl CapacityReports {
         (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::NodeSpec;
+    use meridian_shared::gang::Amounts;
+
+    fn nodes(gpus: &[i64]) -> Vec<NodeSpec> {
+        let node = |(number, gpus): (usize, &i64)| NodeSpec {
+            name: format!("n{number}"),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), *gpus)]),
+            ..NodeSpec::default()
+        };
+        gpus.iter().enumerate().map(node).collect()
+    }
+
+    /// Version and base of the next report, and the accelerators of its blocks with their nodes.
+    fn next(reports: &mut CapacityReports, ledger: &Ledger) -> Option<(u64, Option<u64>, Vec<(i64, u32)>)> {
+        let report = reports.next(ledger)?;
+        let blocks =
+            report.blocks.iter().map(|block| (block.capacity["nvidia.com/gpu"], block.nodes)).collect();
+        Some((report.version, report.base, blocks))
+    }
+
+    #[test]
+    fn a_report_is_whole_until_one_is_acknowledged_and_then_says_what_changed() {
+        let (mut reports, mut ledger) = (CapacityReports::default(), Ledger::default());
+        assert_eq!(next(&mut reports, &ledger), Some((1, None, Vec::new())), "nothing is capacity too");
+        ledger.set_nodes(nodes(&[4, 4]), Vec::new());
+        assert_eq!(next(&mut reports, &ledger), Some((2, None, vec![(4, 2)])));
+        assert_eq!(next(&mut reports, &ledger), Some((2, None, vec![(4, 2)])), "the manager lacks it still");
+        reports.acknowledge(2);
+        assert_eq!(next(&mut reports, &ledger), None);
+        ledger.set_nodes(nodes(&[4, 4, 8]), Vec::new());
+        assert_eq!(next(&mut reports, &ledger), Some((3, Some(2), vec![(8, 1)])));
+        ledger.set_nodes(nodes(&[4, 8]), Vec::new());
+        assert_eq!(next(&mut reports, &ledger), Some((4, Some(2), vec![(4, 1), (8, 1)])));
+        reports.acknowledge(4);
+        reports.acknowledge(3);
+        assert_eq!(next(&mut reports, &ledger), None, "an answer that comes late takes nothing back");
+        reports.forget_acknowledged();
+        assert_eq!(next(&mut reports, &ledger), Some((4, None, vec![(4, 1), (8, 1)])));
+    }
+
+    #[test]
+    fn a_change_that_the_manager_does_not_see_makes_no_version() {
+        let (mut reports, mut ledger) = (CapacityReports::default(), Ledger::default());
+        ledger.set_nodes(nodes(&[4]), Vec::new());
+        next(&mut reports, &ledger);
+        reports.acknowledge(1);
+        ledger.set_nodes(nodes(&[4]), Vec::new());
+        assert_eq!(next(&mut reports, &ledger), None);
+        let pool = Block { nodes: 3, capacity: nodes(&[4])[0].capacity.clone(), ..Block::default() };
+        ledger.set_nodes(nodes(&[4]), vec![pool.clone()]);
+        let report = reports.next(&ledger).expect("the pools differ");
+        assert_eq!(
+            (report.version, report.base, report.blocks, report.pools),
+            (2, Some(1), vec![], vec![pool])
+        );
+    }
+
+    #[test]
+    fn a_base_is_remembered_for_eight_versions() {
+        let (mut reports, mut ledger) = (CapacityReports::default(), Ledger::default());
+        let base_after = |reports: &mut CapacityReports, ledger: &mut Ledger, count: i64| {
+            ledger.set_nodes(nodes(&[count]), Vec::new());
+            next(reports, ledger).expect("the node changed").1
+        };
+        base_after(&mut reports, &mut ledger, 1);
+        reports.acknowledge(1);
+        for count in 2..=8 {
+            assert_eq!(base_after(&mut reports, &mut ledger, count), Some(1));
+        }
+        assert_eq!(base_after(&mut reports, &mut ledger, 9), None);
+    }
+
+    #[test]
+    fn nodes_that_are_left_out_are_counted() {
+        let (mut reports, mut ledger) = (CapacityReports::default(), Ledger::default());
+        let labelled = |number: usize| NodeSpec {
+            name: format!("n{number}"),
+            labels: BTreeMap::from([("asset".into(), format!("{number:0400}"))]),
+            ..NodeSpec::default()
+        };
+        ledger.set_nodes((0..3_000).map(labelled).collect(), Vec::new());
+        let report = reports.next(&ledger).expect("it is the first");
+        assert!(reports.unreported() > 1);
+        assert_eq!(report.blocks.len() + reports.unreported() as usize, 3_000);
+    }
+}

@@ -219,7 +219,45 @@ mod tests {
         assert!(
             report.blocks.len() > 1_000 && report.blocks.iter().all(|block| all.binary_search(block).is_ok())
         );
-        assert!(report.blocks.iter().all(|block| full_in(block) == 0));
+        let has_room = |block: &Block| block.free.values().all(|free| *free > 0);
+        assert!(report.blocks.iter().all(has_room) && !all.iter().all(has_room));
+    }
+
+    #[test]
+    fn amounts_stay_precise_where_rounding_makes_few_nodes_equal() {
+        let mut all = fleet(20_000, true);
+        all.extend(fleet(10_000, false));
+        all.sort();
+        let report = bounded(all.clone(), &[]);
+        assert!(report.unreported > 0 && report.blocks.iter().all(|block| all.binary_search(block).is_ok()));
+    }
+
+    #[test]
+    fn pools_take_a_quarter_of_a_report_at_most() {
+        let pools = fleet(30_000, true);
+        let report = bounded(Vec::new(), &pools);
+        let bytes: usize = report.pools.iter().map(Block::weight).sum();
+        assert!(bytes <= CAPACITY_BYTES_MAX / 4 && bytes > CAPACITY_BYTES_MAX / 5, "{bytes}");
+        let report = bounded(fleet(30_000, true), &pools);
+        let both: usize = report.pools.iter().chain(&report.blocks).map(Block::weight).sum();
+        assert!(both <= CAPACITY_BYTES_MAX && both > CAPACITY_BYTES_MAX / 10 * 9, "{both}");
+    }
+
+    #[test]
+    fn a_delta_is_used_up_to_three_quarters_of_a_report() {
+        let fleet = fleet(60_000, true);
+        let of_weight = |bytes: usize| -> Vec<Block> {
+            let mut bytes_left = bytes;
+            let fits = |block: &&Block| {
+                let rest = bytes_left.checked_sub(block.weight());
+                bytes_left = rest.unwrap_or(0);
+                rest.is_some()
+            };
+            fleet.iter().take_while(fits).cloned().collect()
+        };
+        let most = of_weight(CAPACITY_BYTES_MAX / 100 * 74);
+        assert_eq!(delta(&[], &most).as_ref(), Some(&most));
+        assert_eq!(delta(&[], &of_weight(CAPACITY_BYTES_MAX / 100 * 76)), None);
     }
 
     #[test]

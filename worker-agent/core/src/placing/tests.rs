@@ -173,6 +173,20 @@ fn a_flavor_without_topology_is_named() {
 }
 
 #[test]
+fn a_selector_beside_the_labels_of_the_flavor_counts() {
+    let mut nodes = fleet(2);
+    for (node, disk) in nodes.iter_mut().zip(["ssd", "hdd"].into_iter().cycle()) {
+        node.labels.insert("disk".into(), disk.into());
+    }
+    let mut asked = set(2, 4, Some(TopologyRequest::preferred("rack")));
+    asked.node_selector = BTreeMap::from([("pool".into(), "a".into()), ("disk".into(), "ssd".into())]);
+    let mut ledger = ledger(nodes);
+    ledger.hold(offer(1), &gang(vec![asked])).unwrap();
+    let used: BTreeSet<String> = ledger.placement(offer(1)).into_iter().map(|pod| pod.node).collect();
+    assert!(used.len() == 2 && used.iter().all(|node| node.ends_with("h0")), "{used:?}");
+}
+
+#[test]
 fn pods_without_a_request_are_packed() {
     let near = set(8, 1, Some(TopologyRequest::required("rack")));
     let free = PodSet { name: "free".into(), within: None, ..set(3, 4, None) };

@@ -74,3 +74,24 @@ pub fn placement_summary(placement: &[PodPlacement]) -> String {
     }
     parts.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_names_sixteen_nodes_and_counts_the_others() {
+        let on_nodes = |count: usize| -> String {
+            let pod = |number| PodPlacement {
+                pod_set: "main".into(),
+                index: 0,
+                node: format!("n{number:02}"),
+                accelerators: BTreeMap::new(),
+            };
+            placement_summary(&(0..count).map(pod).collect::<Vec<_>>())
+        };
+        assert_eq!(on_nodes(2), "n00 1, n01 1");
+        assert!(on_nodes(NODES_NAMED_MAX).ends_with("n15 1"));
+        assert!(on_nodes(NODES_NAMED_MAX + 2).ends_with("n15 1, and 2 more"));
+    }
+}

@@ -249,3 +249,15 @@ fn moves_per_attempt_are_bounded() {
     bench.nodes(unready(&[&node]));
     assert!(lost(bench.ends(1)).contains("moved 16 times already"));
 }
+
+#[test]
+fn every_step_of_a_move_changes_the_capacity_that_is_reported() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    let revision = |bench: &Bench| bench.agent.ledger().revision();
+    let before = revision(&bench);
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(revision(&bench), before + 2, "the inventory and the new places");
+    bench.confirm(1, 1);
+    assert_eq!(revision(&bench), before + 3, "the old places are free");
+}

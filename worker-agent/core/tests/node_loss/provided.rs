@@ -20,6 +20,9 @@ fn provided_nodes_are_unused_until_their_gang_has_started() {
     assert_eq!(provided(&bench), [(offer(1), false)], "its pods have not started");
     bench.apply(Input::Runner(RunnerEvent::Running { uid: Uid(1), fence: fence(1) }));
     assert_eq!(provided(&bench), [(offer(1), true)]);
+    bench.restart();
+    bench.nodes(Vec::new());
+    assert_eq!((provided(&bench), bench.places(1).as_str()), (vec![(offer(1), true)], "p0-r0-h0=4"));
     bench.apply(Input::Runner(RunnerEvent::Ended {
         uid: Uid(1),
         fence: fence(1),

@@ -53,7 +53,9 @@ impl Bench {
 fn a_scale_up_is_durable_before_pods_start() {
     let mut bench = Bench::new();
     bench.run(1, plain(3));
+    let revision = bench.agent.ledger().revision();
     bench.scale_up(7, 5, 5);
+    assert!(bench.agent.ledger().revision() > revision, "the manager learns what is free");
     assert_eq!(
         (bench.orders_given(), bench.answers(), bench.free()),
         (vec!["up 1: 5 positions, 5 pods".to_owned()], vec![(7, None)], 19)
@@ -195,5 +197,47 @@ fn a_scale_up_follows_a_scale_down_and_precedes_a_move() {
         (bench.orders_given(), bench.answers()),
         (vec!["stop".to_owned()], vec![]),
         "a stopping run is not scaled up"
+    );
+}
+
+#[test]
+fn a_scale_up_older_than_a_refused_one_is_refused_and_the_latest_refusal_is_kept() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    bench.scale_up(8, 30, 30);
+    assert_eq!(bench.answers(), [(8, Some(RefuseReason::NoCapacity))]);
+    bench.scale_up(7, 5, 5);
+    assert_eq!(bench.answers(), [(7, Some(RefuseReason::StillRuns))], "the manager knows of the later one");
+    bench.scale_up(8, 30, 30);
+    assert_eq!(bench.answers(), [(8, Some(RefuseReason::NoCapacity))], "the same answer");
+    bench.scale_up(9, 31, 31);
+    bench.answers();
+    bench.nodes(fleet().into_iter().chain([node("b0-r2-h0"), node("b0-r2-h1")]).collect());
+    bench.scale_up(9, 31, 31);
+    assert_eq!(bench.answers(), [(9, Some(RefuseReason::NoCapacity))], "though it fits now");
+    bench.scale_up(10, 5, 5);
+    assert_eq!(bench.answers(), [(10, None)]);
+    // A refusal older than what was done is not remembered: the latest number answers it.
+    bench.scale_up(9, 31, 31);
+    bench.scale_up(5, 6, 6);
+    bench.restart();
+    bench.nodes(fleet());
+    bench.scale_up(10, 5, 5);
+    assert_eq!(bench.answers(), [(10, None)]);
+}
+
+#[test]
+fn no_scale_up_begins_while_pods_move() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(bench.orders_given(), ["move 1"]);
+    bench.scale_up(7, 5, 5);
+    assert_eq!(bench.answers(), [(7, Some(RefuseReason::StillRuns))]);
+    bench.confirm(1, 1);
+    bench.scale_up(8, 5, 5);
+    assert_eq!(
+        (bench.orders_given(), bench.answers()),
+        (vec!["up 2: 5 positions, 5 pods".to_owned()], vec![(8, None)])
     );
 }

@@ -118,3 +118,24 @@ fn a_restarted_agent_reports_that_the_node_is_back() {
     let placements = bench.reported();
     assert_eq!((placements.last().unwrap().unhealthy.len(), placements.last().unwrap().revision), (0, 2));
 }
+
+#[test]
+fn a_gang_that_may_not_wait_is_stopped_at_once() {
+    let mut bench = Bench::waiting(Millis(0));
+    bench.run(1, plain(24));
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert!(bench.agent.is_stranded(Uid(1), fence(1)));
+    assert!(lost(bench.ends(1)).contains("fit nowhere else"));
+}
+
+#[test]
+fn a_wait_goes_on_before_a_restarted_agent_has_seen_its_nodes() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    bench.nodes(unready(&["b0-r0-h0"]));
+    let due = bench.agent.next_deadline();
+    bench.restart();
+    bench.apply(Input::Tick);
+    bench.nodes(unready(&["b0-r0-h0"]));
+    assert_eq!(bench.agent.next_deadline(), due);
+}

@@ -1,9 +1,9 @@
 //! Which answers count, and what each part of an answer does.
 
 use super::*;
-use meridian_agent_core::TOMBSTONE_KEPT;
+use meridian_agent_core::{RunnerEvent, TOMBSTONE_KEPT};
 use meridian_shared::ids::Session;
-use meridian_shared::protocol::{Event, SyncRefusal};
+use meridian_shared::protocol::{Digest, Event, RefuseReason, SyncRefusal};
 
 const OLDER: Leadership = Leadership { epoch: 0, id: 6 };
 const TWIN: Leadership = Leadership { id: 9, ..LEADERSHIP };
@@ -160,4 +160,137 @@ fn an_acknowledged_tombstone_is_kept_for_a_week_and_dropped_within_the_next_hour
 
 fn stop() -> Command {
     Command::Stop { uid: UID, fence: FENCE, reason: meridian_shared::protocol::StopReason::Cancelled }
+}
+
+#[test]
+fn a_transmission_has_the_digest_of_its_offers_and_runs() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.ask().digest, Digest::default());
+    bench.offer();
+    let offered = Digest::default().with_offer(OFFER);
+    assert_eq!(bench.ask().digest, offered);
+    let request = bench.ask();
+    bench.answer(&request, vec![grant()]);
+    assert_eq!(bench.ask().digest, Digest::default().with_grant(UID, FENCE));
+}
+
+#[test]
+fn news_are_sent_at_once() {
+    let mut bench = Bench::new();
+    let sends = |bench: &mut Bench| std::mem::take(&mut bench.effects).contains(&Effect::SendNews);
+    sends(&mut bench);
+    bench.apply(Input::Tick);
+    assert!(!sends(&mut bench), "nothing happened");
+    bench.offer();
+    assert!(sends(&mut bench), "the offer is held");
+    let request = bench.ask();
+    bench.answer(&request, Vec::new());
+    assert!(!sends(&mut bench), "the manager has it");
+}
+
+#[test]
+fn runs_are_shown_with_their_phase() {
+    let mut bench = Bench::new();
+    let phase =
+        |bench: &Bench| bench.agent.runs().next().map(|(_, _, running, stopping)| (running, stopping));
+    bench.run();
+    assert_eq!(phase(&bench), Some((false, false)));
+    bench.runner(RunnerEvent::Running { uid: UID, fence: FENCE });
+    assert_eq!(phase(&bench), Some((true, false)));
+    let request = bench.ask();
+    bench.answer(&request, vec![stop()]);
+    assert_eq!(phase(&bench), Some((false, true)));
+    bench.end();
+    assert_eq!(phase(&bench), None);
+}
+
+#[test]
+fn a_repeated_offer_is_answered_with_its_state() {
+    let mut bench = Bench::new();
+    bench.offer();
+    let request = bench.ask();
+    bench.answer(&request, vec![offer()]);
+    let events = bench.ask().events;
+    assert!(matches!(events[..], [Event::Held { offer: OFFER, uid: UID }]), "{events:?}");
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Withdraw { offer: OFFER, uid: UID }]);
+    let request = bench.ask();
+    bench.answer(&request, vec![offer()]);
+    let events = bench.ask().events;
+    assert!(matches!(events[..], [Event::Gone { offer: OFFER, expired: false, .. }]), "{events:?}");
+}
+
+#[test]
+fn an_offer_for_a_running_workload_is_refused_unless_it_is_the_runs_own() {
+    let mut bench = Bench::new();
+    bench.running();
+    let request = bench.ask();
+    bench.answer(&request, vec![offer(), Command::Withdraw { offer: OFFER, uid: UID }]);
+    assert!(bench.ask().events.is_empty(), "only a stop ends a run");
+    assert!(bench.agent.ledger().is_allocated(OFFER));
+    let (Command::Offer(other), another) = (offer(), OfferId { counter: 2, ..OFFER }) else {
+        panic!("an offer")
+    };
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Offer(Box::new(Offer { offer: another, ..*other }))]);
+    let events = bench.ask().events;
+    let refused = |event: &Event| matches!(event, Event::Refused { offer, reason: RefuseReason::StillRuns, .. } if *offer == another);
+    assert!(events.iter().all(refused) && events.len() == 1, "{events:?}");
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Withdraw { offer: another, uid: UID }]);
+    let events = bench.ask().events;
+    assert!(matches!(events[..], [Event::Gone { .. }]), "{events:?}");
+}
+
+#[test]
+fn a_repeated_acknowledgement_writes_nothing_and_a_later_one_is_kept() {
+    let mut bench = Bench::new();
+    bench.ended();
+    let acknowledged = |bench: &Bench| bench.agent.durable().tombstones()[&(UID, FENCE)].acknowledged;
+    for (record, writes) in [(5, true), (5, false), (6, true)] {
+        let request = bench.ask();
+        let mut response = bench.response(&request, Vec::new());
+        response.ends_acknowledged = vec![(UID, FENCE, RecordNumber(record))];
+        let out = bench.agent.apply(bench.now, Input::Answer(Box::new(SyncAnswer::Ok(Box::new(response)))));
+        let is_written = out.store().iter().any(|op| op.key.starts_with("tombstone/"));
+        bench.take(out);
+        assert_eq!((is_written, acknowledged(&bench).map(|by| by.1)), (writes, Some(RecordNumber(record))));
+    }
+}
+
+#[test]
+fn a_dropped_tombstone_takes_the_fence_along_unless_the_workload_runs() {
+    let mut bench = Bench::new();
+    bench.ended();
+    bench.acknowledge_end(5);
+    let (offered, granted, later) = (OfferId { counter: 2, ..OFFER }, grant(), Fence { counter: 2, ..FENCE });
+    let (Command::Offer(asked), Command::Grant(granted)) = (offer(), granted) else { panic!("both") };
+    let request = bench.ask();
+    let grant = Grant { offer: offered, fence: later, on_loss: OnLoss::Wait, ..*granted };
+    let commands =
+        [Command::Offer(Box::new(Offer { offer: offered, ..*asked })), Command::Grant(Box::new(grant))];
+    bench.answer(&request, commands.into());
+    bench.pass(TOMBSTONE_KEPT.0);
+    assert!(bench.agent.durable().tombstones().is_empty());
+    assert_eq!(bench.agent.durable().fence_of(UID), Some(later));
+}
+
+#[test]
+fn a_withdrawn_wait_for_nodes_cancels_the_request() {
+    let mut bench = Bench::new();
+    let capacity = Amounts::from([(GPU.into(), 8)]);
+    let pool = Block { nodes: 1, free: capacity.clone(), capacity, ..Block::default() };
+    bench.set_nodes(vec![pool]);
+    let Command::Offer(mut asked) = offer() else { panic!("it is an offer") };
+    Arc::make_mut(&mut asked.gang).pod_sets[0].per_pod = Amounts::from([(GPU.into(), 8)]);
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Offer(asked)]);
+    assert!(
+        bench.effects.iter().any(|effect| matches!(effect, Effect::Provision { .. })),
+        "{:?}",
+        bench.effects
+    );
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Withdraw { offer: OFFER, uid: UID }]);
+    assert!(bench.effects.contains(&Effect::Deprovision { offer: OFFER }));
 }

@@ -1,8 +1,9 @@
 //! One test for each rule of the agent that no other test covers.
 
 use super::*;
-use meridian_agent_core::RunnerEvent;
-use meridian_shared::protocol::{EndResult, Event, GrantRefusal};
+use meridian_agent_core::durable::Tombstone;
+use meridian_agent_core::{OFFERS_MAX, RunnerEvent, TOMBSTONES_MAX};
+use meridian_shared::protocol::{End, EndResult, Event, GrantRefusal};
 
 /// A later leadership.
 const SUCCESSOR: Leadership = Leadership { epoch: 2, id: 8 };
@@ -293,4 +294,79 @@ fn pods_are_running_with_their_accelerators_from_the_report_of_the_runner_until_
     let (result, ran) = (EndResult::Succeeded, Millis(MINUTE));
     bench.runner(RunnerEvent::Ended { uid: UID, fence: FENCE, result, pod_failures: 0, ran });
     assert!(gpus(&bench).is_empty());
+}
+
+/// Why the newest offer was refused, if it was.
+fn newest_refusal(bench: &mut Bench) -> Option<String> {
+    match bench.ask().events.pop() {
+        Some(Event::Refused { text, .. }) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// An agent with room for any number of small gangs.
+fn roomy() -> Bench {
+    let mut bench = Bench::new();
+    let capacity = Amounts::from([(GPU.into(), 100_000)]);
+    let node = NodeSpec { name: "n".into(), capacity, ..NodeSpec::default() };
+    bench.apply(Input::Nodes { nodes: vec![node], pools: Vec::new() });
+    bench
+}
+
+#[test]
+fn open_offers_are_bounded() {
+    let mut bench = roomy();
+    let offers: Vec<Command> = (1..=OFFERS_MAX as u64).map(|n| offer_of(Uid(n.into()), n)).collect();
+    for some in offers.chunks(512) {
+        let request = bench.ask();
+        bench.answer(&request, some.to_vec());
+    }
+    assert_eq!((bench.agent.held().count(), newest_refusal(&mut bench)), (OFFERS_MAX, None));
+    let request = bench.ask();
+    let one_more = OFFERS_MAX as u64 + 1;
+    bench.answer(&request, vec![offer_of(Uid(one_more.into()), one_more)]);
+    assert_eq!(newest_refusal(&mut bench).as_deref(), Some("too many open offers or unacknowledged ends"));
+}
+
+/// An agent that starts with as many tombstones as it may have. Those that `acknowledged` names were acknowledged, in the order
+/// of their workloads.
+fn full_of_tombstones(acknowledged: impl Fn(u64) -> bool) -> Bench {
+    let mut bench = roomy();
+    for number in 1..=TOMBSTONES_MAX as u64 {
+        let by = acknowledged(number).then_some((LEADERSHIP, RecordNumber(1), Wall(number as i64)));
+        let end = End {
+            uid: Uid(number.into()),
+            fence: FENCE,
+            result: EndResult::Succeeded,
+            pod_failures: 0,
+            ran: Millis(0),
+            completed: meridian_shared::indexes::Indexes::default(),
+            proof: None,
+        };
+        let key = format!("tombstone/{}/{}", end.uid, end.fence);
+        let tombstone = Tombstone { end, refused: None, acknowledged: by };
+        bench.store.insert(key, serde_json::to_string(&tombstone).unwrap());
+    }
+    bench.restart_without_gang();
+    bench
+}
+
+#[test]
+fn the_oldest_acknowledged_tombstones_make_room() {
+    let mut bench = full_of_tombstones(|number| number % 2 == 0);
+    let left = bench.agent.durable().tombstones();
+    assert_eq!(left.len(), TOMBSTONES_MAX - TOMBSTONES_MAX / 10);
+    let is_left = |number: usize| left.contains_key(&(Uid(number as u128), FENCE));
+    let last_dropped = TOMBSTONES_MAX / 10 * 2;
+    assert!(is_left(1) && !is_left(2) && !is_left(last_dropped) && is_left(last_dropped + 2));
+    bench.offer();
+    assert_eq!(newest_refusal(&mut bench), None);
+}
+
+#[test]
+fn an_agent_full_of_unacknowledged_ends_takes_no_offer() {
+    let mut bench = full_of_tombstones(|_| false);
+    assert_eq!(bench.agent.durable().tombstones().len(), TOMBSTONES_MAX);
+    bench.offer();
+    assert_eq!(newest_refusal(&mut bench).as_deref(), Some("too many open offers or unacknowledged ends"));
 }

@@ -1,0 +1,223 @@
+//! Runs, for each mutant, the tests that reach it until one fails: first those that reach little else.
+
+use crate::compile::Binary;
+use crate::list::Mutant;
+use anyhow::{Context, ensure};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A test may take this much longer with a mutant than without.
+const SLOWER_MAX: u32 = 8;
+/// Time that a process gets whatever its tests took.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Memory of a process in bytes. A mutant may let a loop allocate without end.
+const MEMORY_MAX: u64 = 6 << 30;
+/// Time of the tests in one process, so that a failure is noticed soon.
+const BATCH_MAX: Duration = Duration::from_millis(500);
+
+/// One test, as it ran without a mutant.
+#[derive(Debug)]
+pub(crate) struct Test<'a> {
+    binary: &'a Binary,
+    name: String,
+    took: Duration,
+    /// Mutants that it reached.
+    reaches: BTreeSet<usize>,
+}
+
+/// What the tests say about a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A test failed or ran too long.
+    Caught,
+    /// All tests passed.
+    Missed,
+    /// No test gets there.
+    Unreached,
+}
+
+impl Verdict {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Caught => "caught",
+            Self::Missed => "missed",
+            Self::Unreached => "unreached",
+        }
+    }
+}
+
+/// Runs every test of `binaries` alone and remembers what it reaches.
+pub(crate) fn trace<'a>(
+    binaries: &'a [Binary],
+    skip: &[String],
+    trace: &Path,
+) -> anyhow::Result<Vec<Test<'a>>> {
+    let mut listed = Vec::new();
+    for binary in binaries {
+        let out = command(binary)
+            .args(["--list", "--format", "terse"])
+            .stdout(Stdio::piped())
+            .output()
+            .context("a test binary can't be run")?;
+        ensure!(out.status.success(), "{} can't list its tests", binary.name);
+        let text = String::from_utf8(out.stdout)?;
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        let names = names.filter(|name| !skip.iter().any(|skip| name.contains(skip.as_str())));
+        listed.extend(names.map(|name| (binary, name.to_owned())));
+    }
+    let tests = in_parallel(listed.len(), |at| {
+        let (binary, name) = &listed[at];
+        trace_one(binary, name, &trace.with_extension(at.to_string()))
+    });
+    let tests: Vec<Option<Test<'a>>> = tests.into_iter().collect::<Result<_, _>>()?;
+    Ok(tests.into_iter().flatten().collect())
+}
+
+/// None if the test fails without a mutant.
+fn trace_one<'a>(binary: &'a Binary, name: &str, trace: &Path) -> anyhow::Result<Option<Test<'a>>> {
+    if trace.exists() {
+        fs::remove_file(trace)?;
+    }
+    let begin = Instant::now();
+    let mut child = command(binary)
+        .args(["--exact", name, "--test-threads=1"])
+        .env("MERIDIAN_MUTANT_TRACE", trace)
+        .spawn()?;
+    let passed = wait(&mut child, Duration::from_secs(600))?;
+    let took = begin.elapsed();
+    if !passed {
+        eprintln!("  {} {name} fails without a mutant, and is left out", binary.name);
+        return Ok(None);
+    }
+    let lines = if trace.exists() { fs::read_to_string(trace)? } else { String::new() };
+    let reaches = lines.lines().map(str::parse).collect::<Result<_, _>>()?;
+    Ok(Some(Test { binary, name: name.to_owned(), took, reaches }))
+}
+
+/// The verdict over each of `numbers`, in their order. Those that no test catches are told to `found` at once. `limit` bounds the
+/// time of the tests for one mutant, as measured without it.
+pub(crate) fn judge(
+    tests: &[Test<'_>],
+    mutants: &[Mutant],
+    numbers: &[usize],
+    limit: Duration,
+    found: impl Fn(usize, Verdict) + Sync,
+) -> anyhow::Result<Vec<Verdict>> {
+    let done = AtomicUsize::new(0);
+    let verdicts = in_parallel(numbers.len(), |at| {
+        let verdict = judge_one(tests, &mutants[numbers[at]], numbers[at], limit);
+        if let Ok(verdict @ (Verdict::Missed | Verdict::Unreached)) = &verdict {
+            found(numbers[at], *verdict);
+        }
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(100) {
+            eprintln!("  {done} of {}", numbers.len());
+        }
+        verdict
+    });
+    verdicts.into_iter().collect()
+}
+
+fn judge_one(tests: &[Test<'_>], mutant: &Mutant, number: usize, limit: Duration) -> anyhow::Result<Verdict> {
+    let mut reaching: Vec<&Test<'_>> = tests.iter().filter(|test| test.reaches.contains(&number)).collect();
+    if reaching.is_empty() {
+        return Ok(Verdict::Unreached);
+    }
+    // A test of the same package that reaches little else knows the rule best.
+    reaching.sort_by_key(|test| (test.binary.package != mutant.package, test.reaches.len(), test.took));
+    let mut took = Duration::ZERO;
+    let mut rest = &reaching[..];
+    while let Some(first) = rest.first()
+        && took < limit
+    {
+        let mut of_batch = Duration::ZERO;
+        let fits = |test: &&&Test<'_>| {
+            of_batch += test.took;
+            test.binary.executable == first.binary.executable && of_batch <= BATCH_MAX
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (now, later) = rest.split_at(count);
+        if !passes(now, number)? {
+            return Ok(Verdict::Caught);
+        }
+        took += now.iter().map(|test| test.took).sum::<Duration>();
+        rest = later;
+    }
+    Ok(Verdict::Missed)
+}
+
+/// Whether all of `tests`, of one binary, pass in time.
+fn passes(tests: &[&Test<'_>], mutant: usize) -> anyhow::Result<bool> {
+    let mut command = command(tests[0].binary);
+    command.args(["--exact", "--test-threads=1"]).args(tests.iter().map(|test| &test.name));
+    let mut child = command.env("MERIDIAN_MUTANT", mutant.to_string()).spawn()?;
+    let took: Duration = tests.iter().map(|test| test.took).sum();
+    wait(&mut child, PATIENCE + took * SLOWER_MAX)
+}
+
+/// Whether one long test finds the mutant. It needn't have been traced.
+pub(crate) fn passes_long(
+    binary: &Binary,
+    name: &str,
+    mutant: usize,
+    limit: Duration,
+) -> anyhow::Result<bool> {
+    let mut child =
+        command(binary).args(["--exact", name]).env("MERIDIAN_MUTANT", mutant.to_string()).spawn()?;
+    wait(&mut child, limit)
+}
+
+/// A test binary in the folder where cargo would run it, silent, and with a bound of its memory.
+fn command(binary: &Binary) -> Command {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--as={MEMORY_MAX}")).arg(&binary.executable).current_dir(&binary.folder);
+    command.env("INSTA_UPDATE", "no").env("INSTA_FORCE_PASS", "0").env("RUST_BACKTRACE", "0");
+    command.env_remove("MERIDIAN_MUTANT").env_remove("MERIDIAN_MUTANT_TRACE");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Whether a process ends well before its time is over.
+fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<bool> {
+    let begin = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while begin.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        thread::sleep(pause);
+        pause = Duration::from_millis(20).min(pause * 2);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(false)
+}
+
+/// Does `work` for each number below `count` on every processor, and gives the results in order.
+pub(crate) fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::with_capacity(count));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= count {
+                        break;
+                    }
+                    let result = work(at);
+                    results.lock().expect("no worker panics with the lock").push((at, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("no worker panics with the lock");
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,135 @@
+//! Finds rules that no test checks. cargo-mutants lists changes of the code; this builds all of them at once, each behind a
+//! switch, and runs for each the tests that reach it. `tests/mutants/run` starts it.
+
+mod compile;
+mod judge;
+mod list;
+mod rewrite;
+
+use crate::compile::Binary;
+use crate::judge::Verdict;
+use crate::list::Mutant;
+use anyhow::{Context, ensure};
+use clap::Parser;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The test of the simulator, which runs last.
+const SEEDS_BINARY: &str = "seeds";
+const SEEDS_TEST: &str = "every_promise_holds_in_every_seed";
+/// Time for all seeds of one mutant.
+const SEEDS_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// Finds changes of the code that no test notices.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Files, from the root of the repository.
+    #[arg(required = true)]
+    files: Vec<String>,
+    /// Only mutants whose name matches this pattern. Can be given more than once.
+    #[arg(long = "re")]
+    patterns: Vec<String>,
+    /// Only mutants that this file names, such as the output of an earlier run.
+    #[arg(long, value_name = "FILE")]
+    among: Option<PathBuf>,
+    /// Lists the mutants and ends.
+    #[arg(long)]
+    list: bool,
+    /// Further packages whose tests judge. Those of the files do anyway.
+    #[arg(long = "package", value_name = "PACKAGE")]
+    packages: Vec<String>,
+    /// Leaves out tests with this in their name. Can be given more than once.
+    #[arg(long)]
+    skip: Vec<String>,
+    /// Seeds of the simulator for each mutant that the other tests miss. With 0 the simulator isn't built.
+    #[arg(long, env = "MERIDIAN_SIM_SEEDS", default_value_t = 500)]
+    seeds: u64,
+    /// Seconds of tests for each mutant. Without it all tests that reach the mutant run.
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+    /// Folder for the copy of the tree and what the tests reach.
+    #[arg(long)]
+    out: PathBuf,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = Options::parse();
+    let mut mutants = list::mutants(&options.files, &options.patterns)?;
+    if let Some(path) = &options.among {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        mutants.retain(|mutant| text.lines().any(|line| line.ends_with(mutant.name.as_str())));
+    }
+    ensure!(!mutants.is_empty(), "no mutant has such a name in these files");
+    if options.list {
+        for mutant in &mutants {
+            say(&mutant.name);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut packages: BTreeSet<String> = mutants.iter().map(|mutant| mutant.package.clone()).collect();
+    packages.extend(options.packages.iter().cloned());
+    if options.seeds > 0 {
+        packages.insert("meridian-tests".into());
+    }
+    let packages: Vec<String> = packages.into_iter().collect();
+
+    eprintln!("{} mutants: building", mutants.len());
+    let root = std::env::current_dir()?;
+    let built = compile::build(&root, &options.out.join("tree"), &mutants, &packages)?;
+    let (seeds, binaries): (Vec<Binary>, Vec<Binary>) =
+        built.binaries.into_iter().partition(|binary| binary.name == SEEDS_BINARY);
+
+    eprintln!("looking what each test reaches");
+    let tests = judge::trace(&binaries, &options.skip, &options.out.join("reached"))?;
+    let left_out = |number: &usize| built.refused.contains(number) || built.unplaced.contains(number);
+    let numbers: Vec<usize> = (0..mutants.len()).filter(|number| !left_out(number)).collect();
+    eprintln!("{} tests judge {} mutants", tests.len(), numbers.len());
+    let limit = options.limit.map_or(Duration::MAX, Duration::from_secs);
+    let found =
+        |number: usize, verdict: Verdict| say(&format!("{} {}", verdict.word(), mutants[number].name));
+    let mut verdicts = judge::judge(&tests, &mutants, &numbers, limit, found)?;
+    if options.seeds > 0 {
+        let seeds = seeds.first().context("the simulator's test isn't there")?;
+        ask_seeds(seeds, &mutants, &numbers, &mut verdicts)?;
+    }
+
+    let count = |verdict| verdicts.iter().filter(|found| **found == verdict).count();
+    for number in &built.unplaced {
+        say(&format!("untried {}", mutants[*number].name));
+    }
+    let (missed, unreached) = (count(Verdict::Missed), count(Verdict::Unreached));
+    say(&format!(
+        "{} mutants: {} caught, {missed} missed, {unreached} not reached by a test, {} refused by the compiler, {} untried",
+        mutants.len(),
+        count(Verdict::Caught),
+        built.refused.len(),
+        built.unplaced.len()
+    ));
+    Ok(if missed + unreached == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// Lets the simulator look for what the tests miss.
+fn ask_seeds(
+    seeds: &Binary,
+    mutants: &[Mutant],
+    numbers: &[usize],
+    verdicts: &mut [Verdict],
+) -> anyhow::Result<()> {
+    let missed: Vec<usize> = (0..verdicts.len()).filter(|at| verdicts[*at] != Verdict::Caught).collect();
+    eprintln!("the tests miss {}: now the simulator's seeds", missed.len());
+    for at in missed {
+        if !judge::passes_long(seeds, SEEDS_TEST, numbers[at], SEEDS_LIMIT)? {
+            verdicts[at] = Verdict::Caught;
+            say(&format!("caught by seeds {}", mutants[numbers[at]].name));
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::print_stdout)] // the result of a command
+fn say(line: &str) {
+    println!("{line}");
+}
