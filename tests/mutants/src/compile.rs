@@ -37,7 +37,8 @@ pub(crate) struct Built {
     pub(crate) unplaced: BTreeSet<usize>,
 }
 
-/// Copies the files of `root` that git doesn't ignore to `tree`, with `mutants` in them, and builds the tests of `packages`.
+/// Copies the files of `root` that git doesn't ignore to `tree`, with `mutants` in them, and builds the tests
+/// of `packages`.
 pub(crate) fn build(
     root: &Path,
     tree: &Path,

@@ -1,14 +1,14 @@
-//! Finds rules that no test checks. cargo-mutants lists changes of the code; this builds all of them at once, each behind a
-//! switch, and runs for each the tests that reach it. `tests/mutants/run` starts it.
+//! Finds rules that no test checks. cargo-mutants lists changes of the code; this builds all of them at
+//! once, each behind a switch, and runs for each the tests that reach it. `tests/mutants/run` starts it.
 
 mod compile;
-mod judge;
 mod list;
 mod rewrite;
+mod verdict;
 
 use crate::compile::Binary;
-use crate::judge::Verdict;
 use crate::list::Mutant;
+use crate::verdict::Verdict;
 use anyhow::{Context, ensure};
 use clap::Parser;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ struct Options {
     /// Lists the mutants and ends.
     #[arg(long)]
     list: bool,
-    /// Further packages whose tests judge. Those of the files do anyway.
+    /// Further packages with tests to run. Those of the files are run anyway.
     #[arg(long = "package", value_name = "PACKAGE")]
     packages: Vec<String>,
     /// Leaves out tests with this in their name. Can be given more than once.
@@ -83,14 +83,14 @@ fn main() -> anyhow::Result<ExitCode> {
         built.binaries.into_iter().partition(|binary| binary.name == SEEDS_BINARY);
 
     eprintln!("looking what each test reaches");
-    let tests = judge::trace(&binaries, &options.skip, &options.out.join("reached"))?;
+    let tests = verdict::trace(&binaries, &options.skip, &options.out.join("reached"))?;
     let left_out = |number: &usize| built.refused.contains(number) || built.unplaced.contains(number);
     let numbers: Vec<usize> = (0..mutants.len()).filter(|number| !left_out(number)).collect();
-    eprintln!("{} tests judge {} mutants", tests.len(), numbers.len());
+    eprintln!("{} tests, {} mutants", tests.len(), numbers.len());
     let limit = options.limit.map_or(Duration::MAX, Duration::from_secs);
     let found =
         |number: usize, verdict: Verdict| say(&format!("{} {}", verdict.word(), mutants[number].name));
-    let mut verdicts = judge::judge(&tests, &mutants, &numbers, limit, found)?;
+    let mut verdicts = verdict::verdicts(&tests, &mutants, &numbers, limit, found)?;
     if options.seeds > 0 {
         let seeds = seeds.first().context("the simulator's test isn't there")?;
         ask_seeds(seeds, &mutants, &numbers, &mut verdicts)?;
@@ -102,7 +102,8 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let (missed, unreached) = (count(Verdict::Missed), count(Verdict::Unreached));
     say(&format!(
-        "{} mutants: {} caught, {missed} missed, {unreached} not reached by a test, {} refused by the compiler, {} untried",
+        "{} mutants: {} caught, {missed} missed, {unreached} not reached by a test, {} refused by the \
+         compiler, {} untried",
         mutants.len(),
         count(Verdict::Caught),
         built.refused.len(),
@@ -121,7 +122,7 @@ fn ask_seeds(
     let missed: Vec<usize> = (0..verdicts.len()).filter(|at| verdicts[*at] != Verdict::Caught).collect();
     eprintln!("the tests miss {}: now the simulator's seeds", missed.len());
     for at in missed {
-        if !judge::passes_long(seeds, SEEDS_TEST, numbers[at], SEEDS_LIMIT)? {
+        if !verdict::passes_long(seeds, SEEDS_TEST, numbers[at], SEEDS_LIMIT)? {
             verdicts[at] = Verdict::Caught;
             say(&format!("caught by seeds {}", mutants[numbers[at]].name));
         }

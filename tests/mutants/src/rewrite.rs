@@ -1,7 +1,8 @@
 //! Writes all mutants of a file into it, each behind a switch, so that one build has them all.
 //!
-//! `a < b` becomes `(if crate::mutation::on(7) { a == b } else { a < b })`, and a body that is replaced starts with
-//! `if crate::mutation::on(8) { return 0; }`. Every mutant copies the text as it was: one is on at a time.
+//! `a < b` becomes `(if crate::mutation::on(7) { a == b } else { a < b })`, and a body that is replaced
+//! starts with `if crate::mutation::on(8) { return 0; }`. Every mutant copies the text as it was, because one is
+//! on at a time.
 
 use crate::list::{Genre, Mutant, Place};
 use proc_macro2::Span;
@@ -59,8 +60,8 @@ enum Part {
     End(usize),
 }
 
-/// Writes `mutants`, which are numbers and changes of this file, into `text`. A `const fn` becomes a common one, as it asks a
-/// switch, unless its name is among `constants`.
+/// Writes `mutants`, which are numbers and changes of this file, into `text`. A `const fn` becomes a
+/// common one, as it asks a switch, unless its name is among `constants`.
 pub(crate) fn rewrite(
     text: &str,
     mutants: &[(usize, &Mutant)],
@@ -205,9 +206,13 @@ impl Sites {
         }
     }
 
-    /// Remembers a body that a mutant may leave at once. `impl Trait` is one type only, so another value has no place in it.
+    /// Remembers a body that a mutant may leave at once. `impl Trait` is one type only, so another value
+    /// has no place in it.
     fn note_body(&mut self, is_const: bool, signature: &syn::Signature, block: &syn::Block) {
-        let of_one_type = matches!(&signature.output, syn::ReturnType::Type(_, of) if matches!(**of, syn::Type::ImplTrait(_)));
+        let of_one_type = match &signature.output {
+            syn::ReturnType::Type(_, of) => matches!(**of, syn::Type::ImplTrait(_)),
+            syn::ReturnType::Default => false,
+        };
         if let (false, Some(first)) = (is_const || of_one_type || self.constants > 0, block.stmts.first()) {
             let braces = block.brace_token.span;
             let inside = braces.open().byte_range().end..braces.close().byte_range().start;

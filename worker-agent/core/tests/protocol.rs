@@ -12,6 +12,8 @@ mod inventory;
 mod provisioned_in_part;
 #[path = "protocol/rules.rs"]
 mod rules;
+#[path = "protocol/shell.rs"]
+mod shell;
 #[path = "protocol/strays.rs"]
 mod strays;
 

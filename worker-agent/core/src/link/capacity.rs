@@ -113,8 +113,10 @@ mod tests {
         gpus.iter().enumerate().map(node).collect()
     }
 
-    /// Version and base of the next report, and the accelerators of its blocks with their nodes.
-    fn next(reports: &mut CapacityReports, ledger: &Ledger) -> Option<(u64, Option<u64>, Vec<(i64, u32)>)> {
+    /// Version and base of a report, and the accelerators of its blocks with their nodes.
+    type Summary = (u64, Option<u64>, Vec<(i64, u32)>);
+
+    fn next(reports: &mut CapacityReports, ledger: &Ledger) -> Option<Summary> {
         let report = reports.next(ledger)?;
         let blocks =
             report.blocks.iter().map(|block| (block.capacity["nvidia.com/gpu"], block.nodes)).collect();

@@ -251,6 +251,14 @@ fn moves_per_attempt_are_bounded() {
 }
 
 #[test]
+fn an_inventory_without_a_loss_reports_nothing() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    bench.nodes(fleet());
+    assert_eq!((bench.moved(1), bench.reported()), (None, Vec::new()));
+}
+
+#[test]
 fn every_step_of_a_move_changes_the_capacity_that_is_reported() {
     let mut bench = Bench::new();
     bench.run(1, plain(4));

@@ -234,7 +234,10 @@ fn an_offer_for_a_running_workload_is_refused_unless_it_is_the_runs_own() {
     let request = bench.ask();
     bench.answer(&request, vec![Command::Offer(Box::new(Offer { offer: another, ..*other }))]);
     let events = bench.ask().events;
-    let refused = |event: &Event| matches!(event, Event::Refused { offer, reason: RefuseReason::StillRuns, .. } if *offer == another);
+    let refused = |event: &Event| match event {
+        Event::Refused { offer, reason, .. } => (*offer, reason) == (another, &RefuseReason::StillRuns),
+        _ => false,
+    };
     assert!(events.iter().all(refused) && events.len() == 1, "{events:?}");
     let request = bench.ask();
     bench.answer(&request, vec![Command::Withdraw { offer: another, uid: UID }]);

@@ -257,12 +257,11 @@ fn a_recorded_end_settles_its_attempt_once() {
     assert_eq!(bench.effects, [Effect::Settle { uid: UID, fence: FENCE }]);
 }
 
-/// Why an agent of a Kubernetes cluster refuses a job whose policy requires guards; empty if the agent holds
-/// the offer.
-fn refusal(guarded: bool, kind: &str) -> String {
-    let mut bench = Bench::with(Config { runner: RunnerKind::Kubernetes, guarded, ..config() });
+/// Why an agent refuses a job whose policy requires guards, or doesn't; empty if the agent holds the offer.
+fn refusal(runner: RunnerKind, guarded: bool, requires_guarded: bool, kind: &str) -> String {
+    let mut bench = Bench::with(Config { runner, guarded, ..config() });
     let Command::Offer(mut asked) = offer() else { panic!("it is an offer") };
-    (asked.requires_guarded, asked.kind) = (true, kind.into());
+    (asked.requires_guarded, asked.kind) = (requires_guarded, kind.into());
     let request = bench.ask();
     bench.answer(&request, vec![Command::Offer(asked)]);
     match &bench.ask().events[..] {
@@ -274,11 +273,13 @@ fn refusal(guarded: bool, kind: &str) -> String {
 
 #[test]
 fn a_cluster_refuses_what_it_cannot_guard_before_it_holds_room() {
-    assert_eq!(refusal(true, "Job"), "");
-    assert!(refusal(false, "Job").contains("set `pod-guard-image` for this cluster's agent"));
-    assert!(
-        refusal(true, "RayJob").contains("the operator of RayJob starts containers by commands of its own")
-    );
+    let kubernetes = |guarded, required, kind| refusal(RunnerKind::Kubernetes, guarded, required, kind);
+    assert_eq!(kubernetes(true, true, "Job"), "");
+    assert!(kubernetes(false, true, "Job").contains("set `pod-guard-image` for this cluster's agent"));
+    let of_operator = kubernetes(true, true, "RayJob");
+    assert!(of_operator.contains("the operator of RayJob starts containers by commands of its own"));
+    assert_eq!(kubernetes(true, false, "RayJob"), "", "no guard is required");
+    assert_eq!(refusal(RunnerKind::Simulated, true, true, "RayJob"), "", "no operator starts anything");
 }
 
 #[test]
@@ -294,6 +295,13 @@ fn pods_are_running_with_their_accelerators_from_the_report_of_the_runner_until_
     let (result, ran) = (EndResult::Succeeded, Millis(MINUTE));
     bench.runner(RunnerEvent::Ended { uid: UID, fence: FENCE, result, pod_failures: 0, ran });
     assert!(gpus(&bench).is_empty());
+}
+
+/// The grant for that offer.
+fn grant_of(uid: Uid, number: u64) -> Command {
+    let Command::Grant(grant) = grant() else { panic!("it is a grant") };
+    let offer = OfferId { counter: number, ..OFFER };
+    Command::Grant(Box::new(Grant { offer, uid, fence: Fence { counter: number, ..FENCE }, ..*grant }))
 }
 
 /// Why the newest offer was refused, if it was.
@@ -322,14 +330,19 @@ fn open_offers_are_bounded() {
         bench.answer(&request, some.to_vec());
     }
     assert_eq!((bench.agent.held().count(), newest_refusal(&mut bench)), (OFFERS_MAX, None));
+    // Runs don't count as offers.
     let request = bench.ask();
-    let one_more = OFFERS_MAX as u64 + 1;
-    bench.answer(&request, vec![offer_of(Uid(one_more.into()), one_more)]);
-    assert_eq!(newest_refusal(&mut bench).as_deref(), Some("too many open offers or unacknowledged ends"));
+    bench.answer(&request, (1..=3).map(|n| grant_of(Uid(n.into()), n)).collect());
+    for more in 1..=4 {
+        let (number, request) = (OFFERS_MAX as u64 + more, bench.ask());
+        bench.answer(&request, vec![offer_of(Uid(number.into()), number)]);
+        let refused = (more == 4).then_some("too many open offers or unacknowledged ends");
+        assert_eq!(newest_refusal(&mut bench).as_deref(), refused);
+    }
 }
 
-/// An agent that starts with as many tombstones as it may have. Those that `acknowledged` names were acknowledged, in the order
-/// of their workloads.
+/// An agent that starts with as many tombstones as it may have. Those that `acknowledged` names were
+/// acknowledged, in the order of their workloads.
 fn full_of_tombstones(acknowledged: impl Fn(u64) -> bool) -> Bench {
     let mut bench = roomy();
     for number in 1..=TOMBSTONES_MAX as u64 {

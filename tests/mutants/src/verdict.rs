@@ -100,9 +100,9 @@ fn trace_one<'a>(binary: &'a Binary, name: &str, trace: &Path) -> anyhow::Result
     Ok(Some(Test { binary, name: name.to_owned(), took, reaches }))
 }
 
-/// The verdict over each of `numbers`, in their order. Those that no test catches are told to `found` at once. `limit` bounds the
-/// time of the tests for one mutant, as measured without it.
-pub(crate) fn judge(
+/// The verdict over each of `numbers`, in their order. Those that no test catches are told to `found` at once.
+/// `limit` bounds the time of the tests for one mutant, as measured without it.
+pub(crate) fn verdicts(
     tests: &[Test<'_>],
     mutants: &[Mutant],
     numbers: &[usize],
@@ -111,7 +111,7 @@ pub(crate) fn judge(
 ) -> anyhow::Result<Vec<Verdict>> {
     let done = AtomicUsize::new(0);
     let verdicts = in_parallel(numbers.len(), |at| {
-        let verdict = judge_one(tests, &mutants[numbers[at]], numbers[at], limit);
+        let verdict = verdict_of(tests, &mutants[numbers[at]], numbers[at], limit);
         if let Ok(verdict @ (Verdict::Missed | Verdict::Unreached)) = &verdict {
             found(numbers[at], *verdict);
         }
@@ -124,7 +124,12 @@ pub(crate) fn judge(
     verdicts.into_iter().collect()
 }
 
-fn judge_one(tests: &[Test<'_>], mutant: &Mutant, number: usize, limit: Duration) -> anyhow::Result<Verdict> {
+fn verdict_of(
+    tests: &[Test<'_>],
+    mutant: &Mutant,
+    number: usize,
+    limit: Duration,
+) -> anyhow::Result<Verdict> {
     let mut reaching: Vec<&Test<'_>> = tests.iter().filter(|test| test.reaches.contains(&number)).collect();
     if reaching.is_empty() {
         return Ok(Verdict::Unreached);

@@ -1,0 +1,83 @@
+//! What the shell reads of an agent.
+
+use super::*;
+use meridian_agent_core::RunnerEvent;
+use meridian_shared::lease::stop_budget;
+
+#[test]
+fn the_shell_sees_whether_anything_waits_to_be_sent() {
+    let mut bench = Bench::new();
+    let request = bench.ask();
+    bench.answer(&request, Vec::new());
+    let request = bench.ask();
+    bench.answer(&request, Vec::new());
+    assert!(!bench.agent.has_news());
+    let before = bench.agent.events_last();
+    bench.offer();
+    assert!(bench.agent.has_news(), "the hold");
+    assert_eq!(bench.agent.events_last(), before + 1);
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    response.want_inventory = true;
+    bench.deliver(response);
+    assert!(bench.agent.has_news(), "the inventory");
+}
+
+#[test]
+fn the_shell_sees_usage_that_waits_to_be_sent() {
+    let mut bench = Bench::new();
+    bench.running();
+    for _ in 0..2 {
+        let request = bench.ask();
+        bench.answer(&request, Vec::new());
+    }
+    assert!(!bench.agent.has_news());
+    bench.runner(RunnerEvent::PodsFailed { uid: UID, fence: FENCE, failures: 1 });
+    assert!(bench.agent.has_news());
+}
+
+#[test]
+fn the_shell_sees_the_commands_that_were_done_and_those_that_wait_for_their_turn() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.agent.commands_done(), (0, false));
+    bench.offer();
+    assert_eq!(bench.agent.commands_done(), (1, false));
+    let request = bench.ask();
+    let mut response = bench.response(&request, vec![grant()]);
+    response.commands_from = 3;
+    bench.deliver(response);
+    assert_eq!(bench.agent.commands_done(), (1, true));
+}
+
+#[test]
+fn the_shell_sees_how_long_a_poll_may_be_parked() {
+    let mut bench = Bench::new();
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    response.poll = Millis(4_321);
+    bench.deliver(response);
+    assert_eq!(bench.agent.poll(), Millis(4_321));
+}
+
+#[test]
+fn the_shell_sees_the_time_until_the_first_gang_must_stop() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.agent.lease_left(bench.now), None);
+    bench.run();
+    let whole = Millis(TERM.0 - stop_budget(TERM).0);
+    assert_eq!(bench.agent.lease_left(bench.now), Some(whole));
+    bench.pass(MINUTE);
+    assert_eq!(bench.agent.lease_left(bench.now), Some(Millis(whole.0 - MINUTE)));
+}
+
+#[test]
+fn the_shell_gets_writes_and_effects_of_a_turn() {
+    let mut bench = Bench::new();
+    bench.offer();
+    let request = bench.ask();
+    let response = bench.response(&request, vec![grant()]);
+    let out = bench.agent.apply(bench.now, Input::Answer(Box::new(SyncAnswer::Ok(Box::new(response)))));
+    assert!(out.store().iter().any(|op| op.key.starts_with("run/")));
+    assert!(out.effects().iter().any(|effect| matches!(effect, Effect::Start(_))));
+    bench.take(out);
+}
