@@ -1,8 +1,8 @@
 //! Writes all mutants of a file into it, each behind a switch, so that one build has them all.
 //!
 //! `a < b` becomes `(if crate::mutation::on(7) { a == b } else { a < b })`, and a body that is replaced
-//! starts with `if crate::mutation::on(8) { return 0; }`. Every mutant copies the text as it was, because one is
-//! on at a time.
+//! starts with `if crate::mutation::on(8) { return 0; }`. Every mutant copies the text as it was, because one
+//! is on at a time.
 
 use crate::list::{Genre, Mutant, Place};
 use proc_macro2::Span;

@@ -100,8 +100,8 @@ fn trace_one<'a>(binary: &'a Binary, name: &str, trace: &Path) -> anyhow::Result
     Ok(Some(Test { binary, name: name.to_owned(), took, reaches }))
 }
 
-/// The verdict over each of `numbers`, in their order. Those that no test catches are told to `found` at once.
-/// `limit` bounds the time of the tests for one mutant, as measured without it.
+/// The verdict over each of `numbers`, in their order. Those that no test catches are told to `found` at
+/// once. `limit` bounds the time of the tests for one mutant, as measured without it.
 pub(crate) fn verdicts(
     tests: &[Test<'_>],
     mutants: &[Mutant],
