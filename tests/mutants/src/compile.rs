@@ -276,8 +276,7 @@ fn compile(tree: &Path, packages: &[String]) -> anyhow::Result<Result<Vec<Binary
                 profile,
             } if profile.test => {
                 let folder = manifest_path.parent().context("a manifest without a folder")?.to_owned();
-                let package = packages.iter().find(|name| is_package(&package_id, &folder, name));
-                let package = package.cloned().unwrap_or(package_id);
+                let package = package_of(&package_id);
                 binaries.push(Binary { package, name: target.name, executable, folder });
             }
             _ => {}
@@ -290,10 +289,10 @@ fn compile(tree: &Path, packages: &[String]) -> anyhow::Result<Result<Vec<Binary
     Ok(Err(errors))
 }
 
-/// Whether an id of cargo, `path+file:///…/shared#meridian-shared@0.1.0`, is that of the package `name`.
-fn is_package(id: &str, folder: &Path, name: &str) -> bool {
-    let after = id.rsplit('#').next().unwrap_or_default();
-    after.split('@').next() == Some(name) || folder.file_name().is_some_and(|folder| folder == name)
+/// The package of an id of cargo: `path+file:///…/shared#meridian-shared@0.1.0`.
+fn package_of(id: &str) -> String {
+    let name = id.rsplit('#').next().unwrap_or_default();
+    name.split('@').next().unwrap_or_default().to_owned()
 }
 
 /// The mutants that an error comes from: by its main places, or else by any place it shows.

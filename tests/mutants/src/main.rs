@@ -7,7 +7,6 @@ mod rewrite;
 mod verdict;
 
 use crate::compile::Binary;
-use crate::list::Mutant;
 use crate::verdict::Verdict;
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -17,11 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The test of the simulator, which runs last.
+/// The tests of the simulator, which run last.
 const SEEDS_BINARY: &str = "seeds";
-const SEEDS_TEST: &str = "every_promise_holds_in_every_seed";
-/// Time for all seeds of one mutant.
-const SEEDS_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Finds changes of the code that no test notices.
 #[derive(Debug, Parser)]
@@ -93,7 +89,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut verdicts = verdict::verdicts(&tests, &mutants, &numbers, limit, found)?;
     if options.seeds > 0 {
         let seeds = seeds.first().context("the simulator's test isn't there")?;
-        ask_seeds(seeds, &mutants, &numbers, &mut verdicts)?;
+        for at in (0..verdicts.len()).filter(|at| verdicts[*at] != Verdict::Caught).collect::<Vec<_>>() {
+            if !verdict::passes_seeds(seeds, options.seeds, numbers[at])? {
+                verdicts[at] = Verdict::Caught;
+                say(&format!("caught by seeds {}", mutants[numbers[at]].name));
+            }
+        }
     }
 
     let count = |verdict| verdicts.iter().filter(|found| **found == verdict).count();
@@ -110,24 +111,6 @@ fn main() -> anyhow::Result<ExitCode> {
         built.unplaced.len()
     ));
     Ok(if missed + unreached == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
-}
-
-/// Lets the simulator look for what the tests miss.
-fn ask_seeds(
-    seeds: &Binary,
-    mutants: &[Mutant],
-    numbers: &[usize],
-    verdicts: &mut [Verdict],
-) -> anyhow::Result<()> {
-    let missed: Vec<usize> = (0..verdicts.len()).filter(|at| verdicts[*at] != Verdict::Caught).collect();
-    eprintln!("the tests miss {}: now the simulator's seeds", missed.len());
-    for at in missed {
-        if !verdict::passes_long(seeds, SEEDS_TEST, numbers[at], SEEDS_LIMIT)? {
-            verdicts[at] = Verdict::Caught;
-            say(&format!("caught by seeds {}", mutants[numbers[at]].name));
-        }
-    }
-    Ok(())
 }
 
 #[allow(clippy::print_stdout)] // the result of a command

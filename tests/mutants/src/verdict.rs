@@ -1,10 +1,11 @@
-//! Runs, for each mutant, the tests that reach it until one fails: first those that reach little else.
+//! Runs, for each mutant, the tests that reach it until one fails.
 
 use crate::compile::Binary;
 use crate::list::Mutant;
 use anyhow::{Context, ensure};
 use std::collections::BTreeSet;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -18,6 +19,9 @@ const SLOWER_MAX: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Memory of a process in bytes. A mutant may let a loop allocate without end.
 const MEMORY_MAX: u64 = 6 << 30;
+/// The test of the simulator, and the time for all seeds of one mutant.
+const SEEDS_TEST: &str = "every_promise_holds_in_every_seed";
+const SEEDS_LIMIT: Duration = Duration::from_secs(3_600);
 /// Time of the tests in one process, so that a failure is noticed soon.
 const BATCH_MAX: Duration = Duration::from_millis(500);
 
@@ -134,8 +138,9 @@ fn verdict_of(
     if reaching.is_empty() {
         return Ok(Verdict::Unreached);
     }
-    // A test of the same package that reaches little else knows the rule best.
-    reaching.sort_by_key(|test| (test.binary.package != mutant.package, test.reaches.len(), test.took));
+    // Tests of the same package know the rule best. Where many reach it, any order but a fixed one finds the few
+    // that notice soon.
+    reaching.sort_by_key(|test| (test.binary.package != mutant.package, drawn(number, &test.name)));
     let mut took = Duration::ZERO;
     let mut rest = &reaching[..];
     while let Some(first) = rest.first()
@@ -157,6 +162,13 @@ fn verdict_of(
     Ok(Verdict::Missed)
 }
 
+/// The place of a test among those of a mutant.
+fn drawn(mutant: usize, test: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (mutant, test).hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Whether all of `tests`, of one binary, pass in time.
 fn passes(tests: &[&Test<'_>], mutant: usize) -> anyhow::Result<bool> {
     let mut command = command(tests[0].binary);
@@ -166,16 +178,11 @@ fn passes(tests: &[&Test<'_>], mutant: usize) -> anyhow::Result<bool> {
     wait(&mut child, PATIENCE + took * SLOWER_MAX)
 }
 
-/// Whether one long test finds the mutant. It needn't have been traced.
-pub(crate) fn passes_long(
-    binary: &Binary,
-    name: &str,
-    mutant: usize,
-    limit: Duration,
-) -> anyhow::Result<bool> {
-    let mut child =
-        command(binary).args(["--exact", name]).env("MERIDIAN_MUTANT", mutant.to_string()).spawn()?;
-    wait(&mut child, limit)
+/// Whether the simulator keeps every promise in this many seeds.
+pub(crate) fn passes_seeds(binary: &Binary, seeds: u64, mutant: usize) -> anyhow::Result<bool> {
+    let mut command = command(binary);
+    command.args(["--exact", SEEDS_TEST]).env("MERIDIAN_SIM_SEEDS", seeds.to_string());
+    wait(&mut command.env("MERIDIAN_MUTANT", mutant.to_string()).spawn()?, SEEDS_LIMIT)
 }
 
 /// A test binary in the folder where cargo would run it, silent, and with a bound of its memory.

@@ -119,10 +119,8 @@ impl Agent {
 
     fn refuse_grant(&mut self, grant: &Grant, why: GrantRefusal, out: &mut Outcome) {
         let (uid, fence) = (grant.uid, grant.fence);
-        // A live run keeps its allocation; otherwise everything of this offer is freed.
-        if !self.runs.iter().any(|(_, run)| run.record.offer == grant.offer) {
-            self.drop_offer(grant.offer, out);
-        }
+        // The offer of a live run isn't open any more, so the run keeps its allocation.
+        self.drop_offer(grant.offer, out);
         if !matches!(why, GrantRefusal::StaleFence { .. } | GrantRefusal::StillRuns { .. }) {
             self.durable.raise_fence(uid, fence, out.writes());
         }

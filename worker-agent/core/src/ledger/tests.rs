@@ -271,3 +271,27 @@ fn only_a_taint_that_evicts_is_counted() {
         assert_eq!(l.next_toleration_end().is_some(), counts, "{effect:?}");
     }
 }
+
+#[test]
+fn capacity_that_others_may_not_use_is_not_reported() {
+    let whole = NodeSpec {
+        name: "n".into(),
+        capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]),
+        ..NodeSpec::default()
+    };
+    let reported = |spec: NodeSpec| {
+        let mut l = Ledger::default();
+        l.set_nodes(vec![spec], Vec::new());
+        (l.blocks().len(), l.check_fits(offer(1), &gang(1, 1)).is_ok())
+    };
+    assert_eq!(reported(whole.clone()), (1, true));
+    assert_eq!(reported(NodeSpec { unready: true, ..whole.clone() }), (0, false));
+    assert_eq!(reported(NodeSpec { unschedulable: true, ..whole.clone() }), (0, false));
+    let mut l = Ledger::default();
+    l.set_nodes(Vec::new(), Vec::new());
+    l.add_provided(offer(1), vec![whole.clone()]);
+    assert!(l.blocks().is_empty() && l.check_fits(offer(2), &gang(1, 1)).is_err());
+    l.check_fits(offer(1), &gang(1, 1)).unwrap();
+    l.add_provided(offer(1), vec![NodeSpec { unready: true, ..whole }]);
+    assert!(l.check_fits(offer(1), &gang(1, 1)).is_err(), "its own node isn't ready");
+}
