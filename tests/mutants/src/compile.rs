@@ -53,8 +53,9 @@ pub(crate) fn build(
     }
     let roots = crate_roots(root, &by_file)?;
     let known_file = tree.with_extension("refused.json");
-    let mut known = Known::read(&known_file, root, &by_file);
-    let mut refused: BTreeSet<usize> = known.numbers(mutants);
+    let mut known = Known::read(&known_file, hash_of_code(root, &paths)?);
+    let mut refused: BTreeSet<usize> =
+        (0..mutants.len()).filter(|number| known.refused.contains(&mutants[*number].name)).collect();
     for _ in 0..BUILDS_MAX {
         let mut files: BTreeMap<&str, Rewritten> = BTreeMap::new();
         for path in &paths {
@@ -78,6 +79,7 @@ pub(crate) fn build(
         }
         match compile(tree, packages)? {
             Ok(binaries) => {
+                known.write(&known_file, refused.iter().map(|number| mutants[*number].name.clone()))?;
                 let unplaced = files.into_values().flat_map(|file| file.unplaced).collect();
                 return Ok(Built { binaries, refused, unplaced });
             }
@@ -93,55 +95,50 @@ pub(crate) fn build(
                 if (refused.len(), known.constants.len()) == before {
                     bail!("the tree doesn't build, and no mutant is the reason:\n{}", texts(&errors));
                 }
-                known.write(&known_file, refused.iter().map(|number| &mutants[*number]))?;
             }
         }
     }
     bail!("after {BUILDS_MAX} builds there are still errors")
 }
 
-/// What the compiler refused in earlier builds, so that a later one needn't find it again.
+/// What the compiler refused in an earlier build of the same code, so that a later one needn't find it again.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Known {
+    /// Hash of the code, the compiler and this tool.
+    of: u64,
     /// Functions that constants call, so that they stay `const`.
     constants: BTreeSet<String>,
-    /// Hash of each file, and the names of its mutants that the compiler refuses.
-    files: BTreeMap<String, (u64, BTreeSet<String>)>,
+    /// Names of the mutants that the compiler refuses.
+    refused: BTreeSet<String>,
 }
 
 impl Known {
-    /// What is known of files that are as they were.
-    fn read(path: &Path, root: &Path, by_file: &BTreeMap<&str, Vec<(usize, &Mutant)>>) -> Self {
-        let read = |text: String| serde_json::from_str(&text).unwrap_or_default();
-        let mut known: Self = fs::read_to_string(path).map(read).unwrap_or_default();
-        for file in by_file.keys() {
-            let mut hasher = DefaultHasher::new();
-            fs::read(root.join(file)).unwrap_or_default().hash(&mut hasher);
-            let entry = known.files.entry((*file).to_owned()).or_default();
-            if entry.0 != hasher.finish() {
-                *entry = (hasher.finish(), BTreeSet::new());
-            }
-        }
-        known
+    fn read(path: &Path, of: u64) -> Self {
+        let known: Option<Self> = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        known.filter(|known| known.of == of).unwrap_or(Self { of, ..Self::default() })
     }
 
-    /// The refused ones among `mutants`.
-    fn numbers(&self, mutants: &[Mutant]) -> BTreeSet<usize> {
-        let is_refused = |mutant: &Mutant| {
-            self.files.get(&mutant.file).is_some_and(|(_, names)| names.contains(&mutant.name))
-        };
-        (0..mutants.len()).filter(|number| is_refused(&mutants[*number])).collect()
-    }
-
-    fn write<'a>(&mut self, path: &Path, refused: impl Iterator<Item = &'a Mutant>) -> anyhow::Result<()> {
-        for mutant in refused {
-            if let Some((_, names)) = self.files.get_mut(&mutant.file) {
-                names.insert(mutant.name.clone());
-            }
-        }
+    fn write(&mut self, path: &Path, refused: impl Iterator<Item = String>) -> anyhow::Result<()> {
+        self.refused.extend(refused);
         fs::write(path, serde_json::to_vec(self)?)?;
         Ok(())
     }
+}
+
+/// Hash of everything that decides whether a mutant compiles. Tests don't.
+fn hash_of_code(root: &Path, paths: &BTreeSet<String>) -> anyhow::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    let is_code = |path: &&String| {
+        (path.ends_with(".rs") && !path.contains("/tests/") && !path.ends_with("/tests.rs"))
+            || path.ends_with("Cargo.toml")
+            || path.ends_with("Cargo.lock")
+    };
+    for path in paths.iter().filter(is_code) {
+        (path, fs::read(root.join(path)).unwrap_or_default()).hash(&mut hasher);
+    }
+    Command::new("rustc").arg("-V").output().context("rustc can't be run")?.stdout.hash(&mut hasher);
+    fs::read(std::env::current_exe()?)?.hash(&mut hasher);
+    Ok(hasher.finish())
 }
 
 fn files_of(root: &Path) -> anyhow::Result<BTreeSet<String>> {
@@ -181,7 +178,9 @@ fn crate_roots(
         let (package, _) =
             file.split_once("/src/").with_context(|| format!("{file} isn't in a folder src"))?;
         let lib = format!("{package}/src/lib.rs");
-        ensure!(root.join(&lib).is_file(), "{package} has no library, so its mutants have no switch");
+        let is_of_library =
+            root.join(&lib).is_file() && !file.ends_with("/main.rs") && !file.contains("/src/bin/");
+        ensure!(is_of_library, "{file} is no part of a library, so its mutants have no switch");
         roots.insert(lib);
     }
     Ok(roots)
@@ -263,6 +262,8 @@ fn compile(tree: &Path, packages: &[String]) -> anyhow::Result<Result<Vec<Binary
     for package in packages {
         command.args(["--package", package]);
     }
+    // A folder of its own: the copy's packages have the same names there as the tree's.
+    command.env("CARGO_TARGET_DIR", tree.with_extension("target"));
     let out = command.current_dir(tree).stderr(Stdio::piped()).output().context("cargo can't be run")?;
     let (mut binaries, mut errors) = (Vec::new(), Vec::new());
     for line in out.stdout.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{")) {

@@ -28,7 +28,7 @@ struct Options {
     /// Only mutants whose name matches this pattern. Can be given more than once.
     #[arg(long = "re")]
     patterns: Vec<String>,
-    /// Only mutants that this file names, such as the output of an earlier run.
+    /// Only the survivors of an earlier run, of which this file is the output.
     #[arg(long, value_name = "FILE")]
     among: Option<PathBuf>,
     /// Lists the mutants and ends.
@@ -56,7 +56,13 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut mutants = list::mutants(&options.files, &options.patterns)?;
     if let Some(path) = &options.among {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        mutants.retain(|mutant| text.lines().any(|line| line.ends_with(mutant.name.as_str())));
+        let survivors = ["missed ", "unreached "];
+        let named: BTreeSet<&str> = text
+            .lines()
+            .filter_map(|line| survivors.iter().find_map(|word| line.strip_prefix(word)))
+            .collect();
+        mutants.retain(|mutant| named.contains(mutant.name.as_str()));
+        ensure!(mutants.len() == named.len(), "{}: the files have changed since", path.display());
     }
     ensure!(!mutants.is_empty(), "no mutant has such a name in these files");
     if options.list {
@@ -78,39 +84,34 @@ fn main() -> anyhow::Result<ExitCode> {
     let (seeds, binaries): (Vec<Binary>, Vec<Binary>) =
         built.binaries.into_iter().partition(|binary| binary.name == SEEDS_BINARY);
 
-    eprintln!("looking what each test reaches");
+    eprintln!("tracing which mutants each test reaches");
     let tests = verdict::trace(&binaries, &options.skip, &options.out.join("reached"))?;
     let left_out = |number: &usize| built.refused.contains(number) || built.unplaced.contains(number);
     let numbers: Vec<usize> = (0..mutants.len()).filter(|number| !left_out(number)).collect();
     eprintln!("{} tests, {} mutants", tests.len(), numbers.len());
     let limit = options.limit.map_or(Duration::MAX, Duration::from_secs);
-    let found =
-        |number: usize, verdict: Verdict| say(&format!("{} {}", verdict.word(), mutants[number].name));
-    let mut verdicts = verdict::verdicts(&tests, &mutants, &numbers, limit, found)?;
+    let say_of = |word: &str, number: usize| say(&format!("{word} {}", mutants[number].name));
+    let report = |number: usize, verdict: Verdict| say_of(verdict.word(), number);
+    let mut verdicts = verdict::verdicts(&tests, &mutants, &numbers, limit, report)?;
     if options.seeds > 0 {
         let seeds = seeds.first().context("the simulator's test isn't there")?;
-        for at in (0..verdicts.len()).filter(|at| verdicts[*at] != Verdict::Caught).collect::<Vec<_>>() {
-            if !verdict::passes_seeds(seeds, options.seeds, numbers[at])? {
-                verdicts[at] = Verdict::Caught;
-                say(&format!("caught by seeds {}", mutants[numbers[at]].name));
-            }
-        }
+        let report = |number: usize, _| say_of("found by seeds", number);
+        verdict::ask_seeds(seeds, options.seeds, &numbers, &mut verdicts, report)?;
     }
 
-    let count = |verdict| verdicts.iter().filter(|found| **found == verdict).count();
-    for number in &built.unplaced {
-        say(&format!("untried {}", mutants[*number].name));
-    }
-    let (missed, unreached) = (count(Verdict::Missed), count(Verdict::Unreached));
+    built.refused.iter().for_each(|number| say_of("refused", *number));
+    built.unplaced.iter().for_each(|number| say_of("untried", *number));
+    let found = verdicts.iter().filter(|verdict| verdict.is_found()).count();
+    let unreached = verdicts.iter().filter(|verdict| **verdict == Verdict::Unreached).count();
     say(&format!(
-        "{} mutants: {} caught, {missed} missed, {unreached} not reached by a test, {} refused by the \
-         compiler, {} untried",
+        "{} mutants: {found} found, {} missed, {unreached} not reached by a test, {} refused by the compiler, \
+         {} untried",
         mutants.len(),
-        count(Verdict::Caught),
+        verdicts.len() - found - unreached,
         built.refused.len(),
         built.unplaced.len()
     ));
-    Ok(if missed + unreached == 0 { ExitCode::SUCCESS } else { ExitCode::from(2) })
+    Ok(if found == verdicts.len() { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
 #[allow(clippy::print_stdout)] // the result of a command

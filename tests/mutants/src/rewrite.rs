@@ -181,13 +181,11 @@ impl Sites {
                 Some(around(number, whole, 1, Part::Text(open), "))"))
             }
             Genre::BinaryOperator | Genre::UnaryOperator | Genre::StructField => {
-                let (_, whole) = self.wholes.iter().find(|(place, _)| place == span)?;
-                let mut after = span.end;
-                if mutant.genre == Genre::StructField && text[after..].starts_with(',') {
-                    after += 1;
-                }
+                // The span of a field has its comma.
+                let place = span.start..span.start + text[span.clone()].trim_end_matches(',').len();
+                let (_, whole) = self.wholes.iter().find(|(known, _)| *known == place)?;
                 let copy =
-                    format!("{}{replacement}{}", &text[whole.start..span.start], &text[after..whole.end]);
+                    format!("{}{replacement}{}", &text[whole.start..span.start], &text[span.end..whole.end]);
                 Some(around(
                     number,
                     whole,

@@ -2,7 +2,7 @@
 
 use crate::compile::Binary;
 use crate::list::Mutant;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use std::collections::BTreeSet;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +19,9 @@ const SLOWER_MAX: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Memory of a process in bytes. A mutant may let a loop allocate without end.
 const MEMORY_MAX: u64 = 6 << 30;
-/// The test of the simulator, and the time for all seeds of one mutant.
+/// Exit code of a test binary with a failed test.
+const TEST_FAILED: i32 = 101;
+/// The test of the simulator, and the most time for all its seeds without a mutant.
 const SEEDS_TEST: &str = "every_promise_holds_in_every_seed";
 const SEEDS_LIMIT: Duration = Duration::from_secs(3_600);
 /// Time of the tests in one process, so that a failure is noticed soon.
@@ -38,8 +40,10 @@ pub(crate) struct Test<'a> {
 /// What the tests say about a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A test failed or ran too long.
+    /// A test failed.
     Caught,
+    /// A test ran too long, which finds the mutant too.
+    TooSlow,
     /// All tests passed.
     Missed,
     /// No test gets there.
@@ -47,9 +51,15 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    /// Whether the tests notice the mutant.
+    pub(crate) fn is_found(self) -> bool {
+        matches!(self, Self::Caught | Self::TooSlow)
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Caught => "caught",
+            Self::TooSlow => "too slow",
             Self::Missed => "missed",
             Self::Unreached => "unreached",
         }
@@ -93,9 +103,9 @@ fn trace_one<'a>(binary: &'a Binary, name: &str, trace: &Path) -> anyhow::Result
         .args(["--exact", name, "--test-threads=1"])
         .env("MERIDIAN_MUTANT_TRACE", trace)
         .spawn()?;
-    let passed = wait(&mut child, Duration::from_secs(600))?;
+    let verdict = wait(&mut child, Duration::from_secs(600))?;
     let took = begin.elapsed();
-    if !passed {
+    if verdict.is_found() {
         eprintln!("  {} {name} fails without a mutant, and is left out", binary.name);
         return Ok(None);
     }
@@ -104,20 +114,20 @@ fn trace_one<'a>(binary: &'a Binary, name: &str, trace: &Path) -> anyhow::Result
     Ok(Some(Test { binary, name: name.to_owned(), took, reaches }))
 }
 
-/// The verdict over each of `numbers`, in their order. Those that no test catches are told to `found` at
-/// once. `limit` bounds the time of the tests for one mutant, as measured without it.
+/// The verdict over each of `numbers`, in their order. All but the caught ones are reported at once.
+/// `limit` bounds the time of the tests for one mutant, as measured without it.
 pub(crate) fn verdicts(
     tests: &[Test<'_>],
     mutants: &[Mutant],
     numbers: &[usize],
     limit: Duration,
-    found: impl Fn(usize, Verdict) + Sync,
+    report: impl Fn(usize, Verdict) + Sync,
 ) -> anyhow::Result<Vec<Verdict>> {
     let done = AtomicUsize::new(0);
     let verdicts = in_parallel(numbers.len(), |at| {
         let verdict = verdict_of(tests, &mutants[numbers[at]], numbers[at], limit);
-        if let Ok(verdict @ (Verdict::Missed | Verdict::Unreached)) = &verdict {
-            found(numbers[at], *verdict);
+        if let Ok(verdict @ (Verdict::Missed | Verdict::Unreached | Verdict::TooSlow)) = &verdict {
+            report(numbers[at], *verdict);
         }
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if done.is_multiple_of(100) {
@@ -138,8 +148,8 @@ fn verdict_of(
     if reaching.is_empty() {
         return Ok(Verdict::Unreached);
     }
-    // Tests of the same package know the rule best. Where many reach it, any order but a fixed one finds the few
-    // that notice soon.
+    // Tests of the same package know the rule best. Their order differs by mutant, so that no slow test is
+    // always among the first.
     reaching.sort_by_key(|test| (test.binary.package != mutant.package, drawn(number, &test.name)));
     let mut took = Duration::ZERO;
     let mut rest = &reaching[..];
@@ -153,8 +163,9 @@ fn verdict_of(
         };
         let count = rest.iter().take_while(fits).count().max(1);
         let (now, later) = rest.split_at(count);
-        if !passes(now, number)? {
-            return Ok(Verdict::Caught);
+        let verdict = run(now, number)?;
+        if verdict.is_found() {
+            return Ok(verdict);
         }
         took += now.iter().map(|test| test.took).sum::<Duration>();
         rest = later;
@@ -169,8 +180,8 @@ fn drawn(mutant: usize, test: &str) -> u64 {
     hasher.finish()
 }
 
-/// Whether all of `tests`, of one binary, pass in time.
-fn passes(tests: &[&Test<'_>], mutant: usize) -> anyhow::Result<bool> {
+/// What `tests`, of one binary, say about a mutant.
+fn run(tests: &[&Test<'_>], mutant: usize) -> anyhow::Result<Verdict> {
     let mut command = command(tests[0].binary);
     command.args(["--exact", "--test-threads=1"]).args(tests.iter().map(|test| &test.name));
     let mut child = command.env("MERIDIAN_MUTANT", mutant.to_string()).spawn()?;
@@ -178,37 +189,66 @@ fn passes(tests: &[&Test<'_>], mutant: usize) -> anyhow::Result<bool> {
     wait(&mut child, PATIENCE + took * SLOWER_MAX)
 }
 
-/// Whether the simulator keeps every promise in this many seeds.
-pub(crate) fn passes_seeds(binary: &Binary, seeds: u64, mutant: usize) -> anyhow::Result<bool> {
-    let mut command = command(binary);
-    command.args(["--exact", SEEDS_TEST]).env("MERIDIAN_SIM_SEEDS", seeds.to_string());
-    wait(&mut command.env("MERIDIAN_MUTANT", mutant.to_string()).spawn()?, SEEDS_LIMIT)
+/// Lets the simulator look for what the tests miss, with this many seeds.
+pub(crate) fn ask_seeds(
+    binary: &Binary,
+    seeds: u64,
+    numbers: &[usize],
+    verdicts: &mut [Verdict],
+    report: impl Fn(usize, Verdict),
+) -> anyhow::Result<()> {
+    let run = |mutant: Option<usize>, limit: Duration| {
+        let mut command = command(binary);
+        command.args(["--exact", SEEDS_TEST]).env("MERIDIAN_SIM_SEEDS", seeds.to_string());
+        if let Some(mutant) = mutant {
+            command.env("MERIDIAN_MUTANT", mutant.to_string());
+        }
+        wait(&mut command.spawn()?, limit)
+    };
+    let begin = Instant::now();
+    let without = run(None, SEEDS_LIMIT)?;
+    ensure!(!without.is_found(), "{seeds} seeds fail without a mutant: try another number of seeds");
+    let limit = PATIENCE + begin.elapsed() * SLOWER_MAX;
+    for (number, verdict) in numbers.iter().zip(verdicts).filter(|(_, verdict)| !verdict.is_found()) {
+        let found = run(Some(*number), limit)?;
+        if found.is_found() {
+            *verdict = found;
+            report(*number, found);
+        }
+    }
+    Ok(())
 }
 
-/// A test binary in the folder where cargo would run it, silent, and with a bound of its memory.
+/// A test binary in the folder where cargo would run it: silent, with a bound of its memory, and with the same
+/// random numbers every time.
 fn command(binary: &Binary) -> Command {
     let mut command = Command::new("prlimit");
     command.arg(format!("--as={MEMORY_MAX}")).arg(&binary.executable).current_dir(&binary.folder);
     command.env("INSTA_UPDATE", "no").env("INSTA_FORCE_PASS", "0").env("RUST_BACKTRACE", "0");
+    command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true").env("PROPTEST_RNG_SEED", "1");
     command.env_remove("MERIDIAN_MUTANT").env_remove("MERIDIAN_MUTANT_TRACE");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-/// Whether a process ends well before its time is over.
-fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<bool> {
+/// Waits for the end of a test process, or ends it when its time is over. Fails if the process couldn't run its
+/// tests.
+fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Verdict> {
     let begin = Instant::now();
     let mut pause = Duration::from_millis(1);
     while begin.elapsed() < limit {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
+        match child.try_wait()?.map(|status| (status.success(), status.code())) {
+            Some((true, _)) => return Ok(Verdict::Missed),
+            // A failed test, or a signal: a panic while panicking, no memory, no stack.
+            Some((_, Some(TEST_FAILED) | None)) => return Ok(Verdict::Caught),
+            Some((_, Some(code))) => bail!("a test binary ended with {code}, which no failed test does"),
+            None => thread::sleep(pause),
         }
-        thread::sleep(pause);
         pause = Duration::from_millis(20).min(pause * 2);
     }
     child.kill()?;
     child.wait()?;
-    Ok(false)
+    Ok(Verdict::TooSlow)
 }
 
 /// Does `work` for each number below `count` on every processor, and gives the results in order.

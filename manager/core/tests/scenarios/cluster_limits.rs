@@ -91,7 +91,7 @@ fn a_higher_limit_is_the_whole_remedy_only_if_the_nodes_are_there() {
     assert_eq!(f.phases(&[large, huge]), [Some(Phase::Running), Some(Phase::Pending)]);
 }
 
-/// The quota of `team-a` in the cluster alone, and that of a resource that the queue doesn't cover there.
+/// Limits `team-a` to this many accelerators in the cluster.
 fn cap_of_team_a(f: &mut Fleet, gpus: i64) {
     let capped = object(cluster_queue("team-a", gpus, &json!({})));
     f.next_uid += 1;

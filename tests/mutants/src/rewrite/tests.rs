@@ -69,7 +69,7 @@ fn arms_get_guards() {
 #[test]
 fn a_field_comes_from_the_base() {
     let text = "fn f(b: S) -> S { S { x: 1, y: 2, ..b } }";
-    let field = mutant(text, Genre::StructField, "x: 1", "");
+    let field = mutant(text, Genre::StructField, "x: 1,", "");
     let new = written(text, &[field]);
     assert!(
         new.contains("(if crate::mutation::on(0) { S {  y: 2, ..b } } else { S { x: 1, y: 2, ..b } })"),

@@ -60,8 +60,8 @@ impl Agent {
             self.renew(at, sent, uid, fence, out);
         }
         for (number, command) in (response.commands_from..).zip(response.commands) {
-            let repeats = number <= self.commands.done() && matches!(command, Command::Grant(_));
-            if repeats && self.config.planted.has(Bug::RepeatedGrantRefused) {
+            let takes_repeats = self.config.planted.has(Bug::RepeatedGrantRefused);
+            if takes_repeats && number <= self.commands.done() && matches!(command, Command::Grant(_)) {
                 self.on_command(at, sent, command, out);
             } else {
                 self.commands.push(number, QueuedCommand { sent, command });

@@ -119,7 +119,8 @@ impl Agent {
 
     fn refuse_grant(&mut self, grant: &Grant, why: GrantRefusal, out: &mut Outcome) {
         let (uid, fence) = (grant.uid, grant.fence);
-        // The offer of a live run isn't open any more, so the run keeps its allocation.
+        // The offer of a live run isn't open any more, and no other workload has an offer with its id, so the
+        // run keeps its allocation.
         self.drop_offer(grant.offer, out);
         if !matches!(why, GrantRefusal::StaleFence { .. } | GrantRefusal::StillRuns { .. }) {
             self.durable.raise_fence(uid, fence, out.writes());

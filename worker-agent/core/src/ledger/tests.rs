@@ -245,7 +245,7 @@ fn a_deadline_ends_once() {
     assert_eq!(l.next_toleration_end(), Some(Wall(150)));
     assert!(l.advance(Wall(150)));
     assert_eq!(l.next_toleration_end(), None);
-    assert!(!l.advance(Wall(150)) && !l.advance(Wall(151)), "it was told");
+    assert!(!l.advance(Wall(150)) && !l.advance(Wall(151)), "it ended before");
     assert!(!l.advance(Wall(140)) && l.now() == Wall(151), "time never goes back");
 }
 
@@ -273,7 +273,7 @@ fn only_a_taint_that_evicts_is_counted() {
 }
 
 #[test]
-fn capacity_that_others_may_not_use_is_not_reported() {
+fn unusable_nodes_and_those_of_one_offer_are_not_reported() {
     let whole = NodeSpec {
         name: "n".into(),
         capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]),

@@ -185,7 +185,7 @@ fn news_are_sent_at_once() {
     assert!(sends(&mut bench), "the offer is held");
     let request = bench.ask();
     bench.answer(&request, Vec::new());
-    assert!(!sends(&mut bench), "the manager has it");
+    assert!(!sends(&mut bench), "nothing new");
 }
 
 #[test]
@@ -266,6 +266,12 @@ fn a_dropped_tombstone_takes_the_fence_along_unless_the_workload_runs() {
     let mut bench = Bench::new();
     bench.ended();
     bench.acknowledge_end(5);
+    bench.pass(TOMBSTONE_KEPT.0);
+    assert_eq!(bench.agent.durable().fence_of(UID), None);
+
+    let mut bench = Bench::new();
+    bench.ended();
+    bench.acknowledge_end(5);
     let (offered, granted, later) = (OfferId { counter: 2, ..OFFER }, grant(), Fence { counter: 2, ..FENCE });
     let (Command::Offer(asked), Command::Grant(granted)) = (offer(), granted) else { panic!("both") };
     let request = bench.ask();
@@ -296,4 +302,17 @@ fn a_withdrawn_wait_for_nodes_cancels_the_request() {
     let request = bench.ask();
     bench.answer(&request, vec![Command::Withdraw { offer: OFFER, uid: UID }]);
     assert!(bench.effects.contains(&Effect::Deprovision { offer: OFFER }));
+}
+
+#[test]
+fn an_answer_that_is_delivered_twice_does_its_commands_once() {
+    let mut bench = Bench::new();
+    bench.offer();
+    let request = bench.ask();
+    let response = bench.response(&request, vec![grant()]);
+    bench.deliver(response.clone());
+    bench.effects.clear();
+    let last = bench.agent.events_last();
+    bench.deliver(response);
+    assert!(!bench.starts() && bench.agent.events_last() == last, "{:?}", bench.ask().events);
 }

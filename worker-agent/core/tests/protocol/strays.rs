@@ -157,7 +157,7 @@ fn a_run_that_was_not_found_never_starts_again_and_its_end_is_reported() {
     bench.running();
     bench.effects.clear();
     bench.restart_without_gang();
-    assert!(bench.stops());
+    assert!(bench.stops() && !bench.starts());
     bench.stray_ends();
     let end = bench.ask().events.pop();
     let Some(Event::Ended(end)) = end else { panic!("{end:?}") };
@@ -180,7 +180,7 @@ fn after_a_reboot_only_a_gang_that_waits_for_its_cluster_continues() {
 }
 
 #[test]
-fn an_ended_gang_leaves_its_process_running() {
+fn an_agent_continues_after_its_last_gang() {
     let mut bench = Bench::new();
     bench.ended();
     assert!(!bench.effects.contains(&Effect::Superseded));
