@@ -78,8 +78,9 @@ impl Ledger {
         let Some(node) = self.nodes.get(name) else { return running().cloned().collect() };
         let Some(set) = gang.pod_sets.iter().find(|set| set.name == pod_set) else { return Vec::new() };
         let limited = |taint: &Taint| match Tolerance::of(&set.tolerations, taint) {
-            Tolerance::For(lasts) if taint.effect == TaintEffect::NoExecute => Some(lasts),
-            Tolerance::For(_) | Tolerance::No | Tolerance::Forever => None,
+            // Only a taint that evicts is tolerated for a time.
+            Tolerance::For(lasts) => Some(lasts),
+            Tolerance::No | Tolerance::Forever => None,
         };
         let deadline = |taint: &Taint| {
             let lasts = limited(taint)?;

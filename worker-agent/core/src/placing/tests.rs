@@ -241,6 +241,15 @@ fn pod_capacity_of_nodes_counts() {
         "pod set `main`: topology \"default\" allows to fit only 32 out of 64 pod(s), even with nothing else \
          running",
     );
+    let mut shared = ledger(fleet(1));
+    let on_one_host = |pods| {
+        let mut set = set(pods, 0, Some(TopologyRequest::required("rack")));
+        set.node_selector = BTreeMap::from([(HOSTNAME_LABEL.into(), "b0-r0-h0".into())]);
+        gang(vec![set])
+    };
+    shared.hold(offer(1), &on_one_host(10)).unwrap();
+    assert!(shared.hold(offer(2), &on_one_host(7)).is_err(), "6 of 16 are left");
+    shared.hold(offer(3), &on_one_host(6)).unwrap();
     let mut unstated = fleet(1);
     unstated.iter_mut().for_each(|node| node.capacity.retain(|resource, _| resource != PODS));
     let mut ledger = ledger(unstated);

@@ -61,6 +61,7 @@ fn a_scale_up_is_durable_before_pods_start() {
         (vec!["up 1: 5 positions, 5 pods".to_owned()], vec![(7, None)], 19)
     );
     assert!(bench.store["run/00000000-0000-0000-0000-000000000001"].contains("\"number\":7"));
+    assert!(bench.agent.is_scaling_up(JOB));
     // A repeated scale-up changes nothing and gets the same answer; an older one is refused.
     bench.scale_up(7, 5, 5);
     assert_eq!((bench.orders_given().len(), bench.answers()), (0, vec![(7, None)]));
@@ -82,6 +83,7 @@ fn a_scale_up_is_durable_before_pods_start() {
     bench.exchange(None);
     assert!(reported.is_none_or(|number| number == Some(7)));
     bench.confirm(1, 1);
+    assert!(!bench.agent.is_scaling_up(JOB));
     assert_eq!(bench.orders_given(), ["down 4"], "the size that was ordered meanwhile");
     assert_eq!(
         bench.reported().last().map(|placed| (placed.revision, placed.pod_sets[0].pods())),
@@ -240,4 +242,25 @@ fn no_scale_up_begins_while_pods_move() {
         (bench.orders_given(), bench.answers()),
         (vec!["up 2: 5 positions, 5 pods".to_owned()], vec![(8, None)])
     );
+}
+
+#[test]
+fn scale_ups_of_one_attempt_are_bounded() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(1));
+    bench.scale_up(1, 2, 2);
+    bench.confirm(1, 1);
+    // As if it were one less than the most.
+    let stored = bench.store.get_mut("run/00000000-0000-0000-0000-000000000001").expect("it runs");
+    let mut run: serde_json::Value = serde_json::from_str(stored).unwrap();
+    assert_eq!(run["record"]["scale_ups"]["count"].take(), 1);
+    run["record"]["scale_ups"]["count"] = 1_023.into();
+    *stored = run.to_string();
+    bench.restart();
+    bench.nodes(fleet());
+    bench.scale_up(2, 3, 3);
+    assert_eq!(bench.answers(), [(2, None)]);
+    bench.confirm(1, 2);
+    bench.scale_up(3, 4, 4);
+    assert_eq!(bench.answers(), [(3, Some(RefuseReason::Unsupported))]);
 }

@@ -139,3 +139,16 @@ fn a_wait_goes_on_before_a_restarted_agent_has_seen_its_nodes() {
     bench.nodes(unready(&["b0-r0-h0"]));
     assert_eq!(bench.agent.next_deadline(), due);
 }
+
+#[test]
+fn no_wait_ends_before_a_restarted_agent_has_seen_its_nodes() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    bench.nodes(unready(&["b0-r0-h0"]));
+    bench.restart();
+    bench.now += WAIT.0;
+    bench.apply(Input::Tick);
+    assert!(!bench.agent.is_stranded(Uid(1), fence(1)), "the node may be back");
+    bench.nodes(fleet());
+    assert_eq!((bench.moved(1), bench.agent.is_stranded(Uid(1), fence(1))), (None, false));
+}

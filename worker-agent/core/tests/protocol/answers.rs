@@ -316,3 +316,40 @@ fn an_answer_that_is_delivered_twice_does_its_commands_once() {
     bench.deliver(response);
     assert!(!bench.starts() && bench.agent.events_last() == last, "{:?}", bench.ask().events);
 }
+
+#[test]
+fn capacity_is_reported_until_the_manager_has_it() {
+    let mut bench = Bench::new();
+    let capacity = Amounts::from([(GPU.into(), 8)]);
+    let pool = Block { nodes: 2, free: capacity.clone(), capacity, ..Block::default() };
+    bench.set_nodes(vec![pool.clone()]);
+    let request = bench.ask();
+    let report = request.capacity.clone().expect("the manager has none");
+    assert_eq!(
+        (report.blocks, report.provisionable, report.base),
+        (bench.agent.ledger().blocks(), vec![pool], None)
+    );
+    assert_eq!((report.after_command, report.runner, report.guarded), (0, RunnerKind::Simulated, true));
+    let mut response = bench.response(&request, vec![offer()]);
+    response.capacity_acknowledged = report.version;
+    bench.deliver(response);
+    let report = bench.ask().capacity.expect("the offer holds an accelerator");
+    assert_eq!((report.base, report.after_command), (Some(report.version - 1), 1));
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    response.capacity_acknowledged = report.version;
+    bench.deliver(response);
+    assert_eq!(bench.ask().capacity, None);
+}
+
+#[test]
+fn an_inventory_has_the_receipts_of_the_managers_that_answered() {
+    let mut bench = Bench::new();
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    (response.members, response.want_inventory) = (vec!["eu".into()], true);
+    let receipt = response.receipt.clone();
+    bench.deliver(response);
+    let inventory = bench.ask().inventory.expect("it was asked for");
+    assert_eq!(inventory.receipts, [(receipt, vec!["eu".into()])]);
+}

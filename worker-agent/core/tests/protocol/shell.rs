@@ -81,3 +81,27 @@ fn the_shell_gets_writes_and_effects_of_a_turn() {
     assert!(out.effects().iter().any(|effect| matches!(effect, Effect::Start(_))));
     bench.take(out);
 }
+
+#[test]
+fn the_shell_sees_how_many_nodes_a_report_leaves_out() {
+    let mut bench = Bench::new();
+    let labelled = |number: usize| NodeSpec {
+        name: format!("n{number}"),
+        labels: BTreeMap::from([("asset".into(), format!("{number:0400}"))]),
+        ..NodeSpec::default()
+    };
+    assert_eq!(bench.agent.unreported_nodes(), 0);
+    bench.apply(Input::Nodes { nodes: (0..3_000).map(labelled).collect(), pools: Vec::new() });
+    let report = bench.ask().capacity.expect("it is the first");
+    assert!(bench.agent.unreported_nodes() > 1);
+    assert_eq!(report.blocks.len() + bench.agent.unreported_nodes() as usize, 3_000);
+}
+
+#[test]
+fn each_start_is_a_new_session() {
+    let mut bench = Bench::new();
+    for counter in 1..=3 {
+        assert_eq!((bench.agent.session().counter, bench.stored().sessions()), (counter, counter));
+        bench.restart_without_gang();
+    }
+}
