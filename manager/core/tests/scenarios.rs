@@ -69,6 +69,8 @@ mod process_clusters;
 mod queues;
 #[path = "scenarios/reclaimable_pods.rs"]
 mod reclaimable_pods;
+#[path = "scenarios/renewals.rs"]
+mod renewals;
 #[path = "scenarios/requests.rs"]
 mod requests;
 #[path = "scenarios/requeueing.rs"]

@@ -14,12 +14,12 @@ fn eu() -> ClusterName {
 }
 
 impl Fleet {
-    fn compose(&mut self, name: &str, lane: Lane) -> SyncRequest {
+    pub(super) fn compose(&mut self, name: &str, lane: Lane) -> SyncRequest {
         self.agents.get_mut(&ClusterName::new(name)).unwrap().compose(now(self.now), lane)
     }
 
     /// The manager handles a request and answers it.
-    fn answer(&mut self, name: &str, request: SyncRequest) -> Box<SyncAnswer> {
+    pub(super) fn answer(&mut self, name: &str, request: SyncRequest) -> Box<SyncAnswer> {
         match self.input(Input::Sync { cluster: name.into(), request: Box::new(request), may_park: false }) {
             Reply::Sync(answer) => answer,
             other => panic!("{other:?}"),
@@ -47,7 +47,7 @@ impl Fleet {
     }
 
     /// The agent handles an answer.
-    fn deliver(&mut self, name: &str, answer: Box<SyncAnswer>) {
+    pub(super) fn deliver(&mut self, name: &str, answer: Box<SyncAnswer>) {
         let name = ClusterName::new(name);
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Answer(answer));
         self.perform(&name, out.into_effects());
