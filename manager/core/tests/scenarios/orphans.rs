@@ -5,12 +5,14 @@ use super::*;
 /// A fleet with a journal that is restored from before a job was submitted. The job has this lease term and
 /// still runs. Returns the orphan, its fence and its cluster.
 fn orphaned(term: &str) -> (Fleet, Uid, Fence, ClusterName) {
+    orphaned_by(&json!({"mode": "Fence", "term": term}))
+}
+
+/// The same with this `onClusterLoss`.
+fn orphaned_by(on_loss: &Value) -> (Fleet, Uid, Fence, ClusterName) {
     let mut f = Fleet::regions();
-    f.apply(vec![meridian_object(
-        "DispatchPolicy",
-        "term",
-        json!({"applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Fence", "term": term}}),
-    )]);
+    let spec = json!({"applies": {"queues": ["*"]}, "onClusterLoss": on_loss});
+    f.apply(vec![meridian_object("DispatchPolicy", "term", spec)]);
     let backup = f.world.snapshot();
     let lost = f.submit("lost", 3);
     f.settle();
@@ -98,6 +100,31 @@ fn orphans_of_a_ledger_declared_lost_are_forgotten() {
     f.operate(Operator::DeclareLost { cluster: home, ledger: None });
     assert!(f.world.state().orphans().is_empty());
     assert!(matches!(f.submit_again(uid), Reply::Written(_)));
+}
+
+#[test]
+fn a_ledger_that_is_declared_lost_takes_only_its_own_orphans() {
+    let (mut f, _, _, home) = orphaned("15m");
+    let old = f.world.state().orphans().values().next().unwrap().ledger();
+    f.add_agent(home.as_str(), 9_999);
+    f.settle();
+    f.operate(Operator::DeclareLost { cluster: home.clone(), ledger: Some(LedgerId(9_999)) });
+    assert_eq!(f.world.state().orphans().len(), 1, "its machine may still run");
+    f.operate(Operator::DeclareLost { cluster: home, ledger: Some(old) });
+    assert!(f.world.state().orphans().is_empty());
+}
+
+#[test]
+fn an_orphan_without_a_lease_or_with_its_ledger_is_not_forgotten_by_time() {
+    let (mut f, _, _, home) = orphaned("8s");
+    f.disconnected.push(home);
+    f.advance(Millis(8 * TERM.0));
+    assert_eq!(f.world.state().orphans().len(), 1, "the cluster is only disconnected");
+
+    let (mut f, _, _, home) = orphaned_by(&json!({"mode": "Wait"}));
+    f.add_agent(home.as_str(), 9_999);
+    f.advance(Millis(8 * TERM.0));
+    assert_eq!(f.world.state().orphans().len(), 1, "nothing ends it but a person who looked");
 }
 
 #[test]
