@@ -104,8 +104,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let found = verdicts.iter().filter(|verdict| verdict.is_found()).count();
     let unreached = verdicts.iter().filter(|verdict| **verdict == Verdict::Unreached).count();
     say(&format!(
-        "{} mutants: {found} found, {} missed, {unreached} not reached by a test, {} refused by the compiler, \
-         {} untried",
+        "{} mutants: {found} found, {} missed, {unreached} not reached by a test, {} refused by the \
+         compiler, {} untried",
         mutants.len(),
         verdicts.len() - found - unreached,
         built.refused.len(),

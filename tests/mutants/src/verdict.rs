@@ -219,8 +219,8 @@ pub(crate) fn ask_seeds(
     Ok(())
 }
 
-/// A test binary in the folder where cargo would run it: silent, with a bound of its memory, and with the same
-/// random numbers every time.
+/// A test binary in the folder where cargo would run it: silent, with a bound of its memory, and with the
+/// same random numbers every time.
 fn command(binary: &Binary) -> Command {
     let mut command = Command::new("prlimit");
     command.arg(format!("--as={MEMORY_MAX}")).arg(&binary.executable).current_dir(&binary.folder);
@@ -231,8 +231,8 @@ fn command(binary: &Binary) -> Command {
     command
 }
 
-/// Waits for the end of a test process, or ends it when its time is over. Fails if the process couldn't run its
-/// tests.
+/// Waits for the end of a test process, or ends it when its time is over. Fails if the process couldn't run
+/// its tests.
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Verdict> {
     let begin = Instant::now();
     let mut pause = Duration::from_millis(1);

@@ -4,7 +4,7 @@
 use super::*;
 use meridian_manager_core::facts::record::WorkloadFact;
 use meridian_shared::ids::{Jurisdiction, Region};
-use meridian_shared::protocol::RefuseReason;
+use meridian_shared::protocol::{Command, RefuseReason};
 
 const HOUR: Millis = Millis::mins(60);
 
@@ -188,4 +188,31 @@ fn a_join_token_is_valid_once_for_one_cluster_and_region() {
     assert!(matches!(mint(&mut f, "late", "us", ("us-west1", "US"), true), Reply::Done(_)));
     f.now += 11 * 60_000;
     assert!(refused(join(&mut f, "late")).contains("has expired"));
+}
+
+#[test]
+fn a_grant_that_no_inventory_contains_is_stopped_when_recovery_closes() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("job", 2);
+    // The answer with the grant is lost, and so is the manager.
+    let lost = loop {
+        f.now += 20;
+        let request = f.compose("eu", Lane::News);
+        let answer = f.answer("eu", request);
+        f.input(Input::Turn);
+        f.world.committed(Mono(f.now));
+        let SyncAnswer::Ok(response) = &*answer else { panic!("{answer:?}") };
+        if response.commands.iter().any(|command| matches!(command, Command::Grant(_))) {
+            break answer;
+        }
+        f.deliver("eu", answer);
+    };
+    assert_eq!(f.phase(uid), Some(Phase::Granted));
+    f.restart(2, RECOVERY);
+    f.settle();
+    f.settle();
+    assert!(f.world.state().recovery().is_none());
+    assert_eq!((f.phase(uid), f.world.state().workloads()[&uid].attempts()), (Some(Phase::Running), 2));
+    f.deliver("eu", lost);
+    assert_eq!(f.running.len(), 1, "the grant comes late and starts nothing");
 }
