@@ -128,7 +128,12 @@ mod tests {
             let kinds: Vec<u64> = set.domains.iter().map(|node| set.kinds[node.kind as usize]).collect();
             assert_eq!(kinds, [1, 2, 3].map(kind_of), "{levels:?}");
         }
-        assert!(placed(1..=3, &["rack"]).kinds.is_empty(), "a rack has no kind");
+        let by_rack = placed(1..=3, &["rack"]);
+        assert_eq!(
+            (by_rack.levels.as_slice(), by_rack.kinds.len()),
+            (&["rack".to_owned()][..], 0),
+            "a rack has no kind"
+        );
     }
 
     #[test]

@@ -248,8 +248,16 @@ fn pod_capacity_of_nodes_counts() {
         gang(vec![set])
     };
     shared.hold(offer(1), &on_one_host(10)).unwrap();
-    assert!(shared.hold(offer(2), &on_one_host(7)).is_err(), "6 of 16 are left");
+    let refused = shared.hold(offer(2), &on_one_host(7)).unwrap_err();
+    assert!(refused.fits_empty, "6 of 16 are left");
     shared.hold(offer(3), &on_one_host(6)).unwrap();
+    let racks = PodSet {
+        within: Some(levels(&["block", "rack"])),
+        ..set(20, 0, Some(TopologyRequest::required("rack")))
+    };
+    let mut divided = ledger(fleet(2));
+    divided.hold(offer(1), &gang(vec![racks])).unwrap();
+    assert_eq!(summary(&divided, offer(1)), "b0-r0-h0=16 b0-r0-h1=4", "each host takes 16 pods");
     let mut unstated = fleet(1);
     unstated.iter_mut().for_each(|node| node.capacity.retain(|resource, _| resource != PODS));
     let mut ledger = ledger(unstated);

@@ -351,5 +351,7 @@ fn an_inventory_has_the_receipts_of_the_managers_that_answered() {
     let receipt = response.receipt.clone();
     bench.deliver(response);
     let inventory = bench.ask().inventory.expect("it was asked for");
-    assert_eq!(inventory.receipts, [(receipt, vec!["eu".into()])]);
+    assert_eq!(inventory.receipts, [(receipt.clone(), vec!["eu".into()])]);
+    let stored = &bench.agent.durable().receipts()[&receipt.journal];
+    assert_eq!(stored[&LEADERSHIP], (receipt, vec!["eu".into()]));
 }

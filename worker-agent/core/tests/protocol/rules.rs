@@ -383,3 +383,29 @@ fn an_agent_full_of_unacknowledged_ends_takes_no_offer() {
     bench.offer();
     assert_eq!(newest_refusal(&mut bench).as_deref(), Some("too many open offers or unacknowledged ends"));
 }
+
+/// Why an agent with this runner refuses an offer that was changed like this, if it does.
+fn refusal_of(runner: RunnerKind, change: impl FnOnce(&mut Offer)) -> Option<String> {
+    let mut bench = Bench::with(Config { runner, ..config() });
+    let Command::Offer(mut asked) = offer() else { panic!("it is an offer") };
+    change(&mut asked);
+    let request = bench.ask();
+    bench.answer(&request, vec![Command::Offer(asked)]);
+    newest_refusal(&mut bench)
+}
+
+#[test]
+fn a_runner_refuses_what_it_cannot_run() {
+    let (process, kubernetes) = (RunnerKind::Process, RunnerKind::Kubernetes);
+    let of_kind = |runner, kind: &str| refusal_of(runner, |asked| asked.kind = kind.into());
+    assert!(of_kind(process, "RayJob").is_some_and(|text| text.contains("submit it as a Job")));
+    assert_eq!([of_kind(process, "Job"), of_kind(kubernetes, "RayJob")], [None, None]);
+    let needs = |runner| refusal_of(runner, |asked| asked.container_needs = Some("volumes".into()));
+    assert!(needs(process).is_some_and(|text| text.contains("`volumes`")));
+    assert_eq!(needs(kubernetes), None);
+    let without = |runner| refusal_of(runner, |asked| asked.without_image = Some("main".into()));
+    assert!(
+        without(kubernetes).is_some_and(|text| text.contains("container `main` of the job has no `image`"))
+    );
+    assert_eq!(without(process), None);
+}

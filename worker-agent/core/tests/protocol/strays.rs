@@ -29,6 +29,12 @@ fn stop() -> Command {
     Command::Stop { uid: UID, fence: FENCE, reason: StopReason::Cancelled }
 }
 
+fn indexes(all: &[u32]) -> Indexes {
+    let mut indexes = Indexes::default();
+    all.iter().for_each(|index| indexes.insert(*index));
+    indexes
+}
+
 impl Bench {
     fn sends(&mut self, command: Command) {
         let request = self.ask();
@@ -184,4 +190,47 @@ fn an_agent_continues_after_its_last_gang() {
     let mut bench = Bench::new();
     bench.ended();
     assert!(!bench.effects.contains(&Effect::Superseded));
+}
+
+#[test]
+fn a_fence_of_a_twin_leadership_is_stale_and_one_of_a_later_epoch_is_not() {
+    let twin = Fence { leadership: 9, counter: 5, ..FENCE };
+    let later = Fence { epoch: 2, leadership: 9, counter: 1 };
+    for (fence, starts) in [(twin, false), (later, true)] {
+        let mut bench = Bench::new();
+        bench.ended();
+        bench.effects.clear();
+        let id = OfferId { counter: 2, ..OFFER };
+        let (Command::Offer(asked), Command::Grant(grant)) = (offer(), grant()) else { panic!("both") };
+        bench.sends(Command::Offer(Box::new(Offer { offer: id, ..*asked })));
+        bench.sends(Command::Grant(Box::new(Grant { offer: id, fence, ..*grant })));
+        let why = (!starts).then_some(GrantRefusal::StaleFence { known: FENCE });
+        assert_eq!((bench.refusal_of_grant(), bench.starts()), (why, starts), "{fence}");
+    }
+}
+
+#[test]
+fn a_refused_grant_keeps_what_earlier_attempts_did() {
+    let mut bench = Bench::new();
+    let completed = indexes(&[0, 2]);
+    let Command::Grant(grant) = grant() else { panic!("it is a grant") };
+    let grant = Grant { pod_failures: 3, completed: completed.clone(), ..*grant };
+    bench.sends(Command::Grant(Box::new(grant)));
+    let end = &bench.agent.durable().tombstones()[&(UID, FENCE)].end;
+    assert_eq!((end.pod_failures, &end.completed), (3, &completed));
+}
+
+#[test]
+fn completed_indexes_are_reported_once() {
+    let mut bench = Bench::new();
+    bench.running();
+    let indexes = indexes(&[1]);
+    for reported in [Some(indexes.clone()), None] {
+        let request = bench.ask();
+        bench.answer(&request, Vec::new());
+        bench.runner(RunnerEvent::Completed { uid: UID, fence: FENCE, indexes: indexes.clone() });
+        let request = bench.ask();
+        assert_eq!(request.spare.first().map(|report| report.completed.clone()), reported);
+        bench.answer(&request, Vec::new());
+    }
 }
