@@ -247,6 +247,9 @@ fn a_deadline_ends_once() {
     assert_eq!(l.next_toleration_end(), None);
     assert!(!l.advance(Wall(150)) && !l.advance(Wall(151)), "it ended before");
     assert!(!l.advance(Wall(140)) && l.now() == Wall(151), "time never goes back");
+    let later = tolerated(TaintEffect::NoExecute, 100, 50).translated(|at| at + Millis(7));
+    l.adopt_toleration(offer(1), vec![later]);
+    assert_eq!(l.next_toleration_end(), Some(Wall(157)), "in the calendar of another session");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! An inventory stays within the size of a message: what doesn't fit is left out, and further ends are
-//! announced.
+//! An inventory says what runs, and stays within the size of a message: what doesn't fit is left out, and
+//! further ends are announced.
 
 use super::*;
 use meridian_agent_core::RunnerEvent;
@@ -100,4 +100,21 @@ fn an_inventory_says_whether_there_are_more_ends() {
             assert_eq!((inventory.ends.len(), inventory.more), (ENDS_MAX, number > ENDS_MAX));
         }
     }
+}
+
+#[test]
+fn an_inventory_says_whether_a_run_is_running_or_stopping() {
+    let mut bench = bench("n");
+    let phase = |bench: &mut Bench| {
+        let inventory = bench.inventory();
+        (inventory.runs[0].running, inventory.runs[0].stopping)
+    };
+    bench.run();
+    assert_eq!(phase(&mut bench), (false, false));
+    bench.runner(RunnerEvent::Running { uid: UID, fence: FENCE });
+    assert_eq!(phase(&mut bench), (true, false));
+    let request = bench.ask();
+    let reason = meridian_shared::protocol::StopReason::Cancelled;
+    bench.answer(&request, vec![Command::Stop { uid: UID, fence: FENCE, reason }]);
+    assert_eq!(phase(&mut bench), (false, true));
 }
