@@ -297,3 +297,70 @@ fn the_text_of_a_grant_that_is_authenticated_is_fixed() {
                     00000000-0000-0000-0000-000000000001\n2-7-3\n2-7-1\n4\n60000\nWait\n";
     assert_eq!(String::from_utf8(message).unwrap(), expected);
 }
+
+#[test]
+fn the_texts_of_receipts_and_scale_ups_that_are_authenticated_are_fixed() {
+    let leadership = Leadership { epoch: 2, id: 7 };
+    let mut receipt = Receipt {
+        journal: JournalId(1),
+        leadership,
+        record: RecordNumber(9),
+        rules: RecordNumber(3),
+        audit_head: Some("12:abc".into()),
+        mac: None,
+    };
+    let text = |receipt: &Receipt| String::from_utf8(receipt.message(&["eu".into(), "us".into()])).unwrap();
+    assert_eq!(
+        text(&receipt),
+        "receipt 1\n00000000-0000-0000-0000-000000000001\n2-7\n9\n3\n12:abc\neu\nus\n"
+    );
+    receipt.audit_head = None;
+    assert!(text(&receipt).ends_with("\n3\n-\neu\nus\n"));
+    let size = Size { parallelism: 4, completions: Some(8) };
+    let scale_up = ScaleUp { number: RecordNumber(5), places: vec![4, 1], size, mac: None };
+    let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
+    let message = scale_up.message(&"eu".into(), LedgerId(1), Uid(1), fence);
+    let expected = "scale-up 1\neu\n00000000-0000-0000-0000-000000000001\n\
+                    00000000-0000-0000-0000-000000000001\n2-7-3\n5\n[4, 1]\n4 Some(8)\n";
+    assert_eq!(String::from_utf8(message).unwrap(), expected);
+}
+
+#[test]
+fn what_is_left_out_of_a_report_reads_as_it_was() {
+    let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
+    let completed = Indexes::default();
+    for failures in [0, 3] {
+        let report =
+            PodReport { uid: Uid(1), fence, pods: BTreeMap::new(), failures, completed: completed.clone() };
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(text.contains("failures"), failures > 0);
+        assert_eq!(serde_json::from_str::<PodReport>(&text).unwrap(), report);
+    }
+    for holds in [HoldMethod::Ledger, HoldMethod::Placeholders, HoldMethod::Kueue] {
+        let capacity = Capacity {
+            version: 1,
+            after_command: 0,
+            base: None,
+            blocks: Vec::new(),
+            provisionable: Vec::new(),
+            managed: crate::managed::ManagedResources::default(),
+            runner: RunnerKind::Simulated,
+            guarded: true,
+            located: None,
+            holds,
+        };
+        let text = serde_json::to_string(&capacity).unwrap();
+        assert_eq!(text.contains("holds"), holds != HoldMethod::Ledger);
+        assert_eq!(serde_json::from_str::<Capacity>(&text).unwrap(), capacity);
+    }
+}
+
+#[test]
+fn kinds_of_references_have_the_names_of_kubernetes() {
+    let copied = |kind: ReferenceKind| (kind.name(), kind.copied_plural());
+    assert_eq!(copied(ReferenceKind::Secret), ("Secret", Some("secrets")));
+    assert_eq!(copied(ReferenceKind::ConfigMap), ("ConfigMap", Some("configmaps")));
+    assert_eq!(copied(ReferenceKind::ServiceAccount), ("ServiceAccount", None));
+    assert_eq!(copied(ReferenceKind::PersistentVolumeClaim), ("PersistentVolumeClaim", None));
+    assert_eq!(copied(ReferenceKind::PriorityClass), ("PriorityClass", None));
+}

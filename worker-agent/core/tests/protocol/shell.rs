@@ -105,3 +105,24 @@ fn each_start_is_a_new_session() {
         bench.restart_without_gang();
     }
 }
+
+#[test]
+fn only_a_poll_that_reports_nothing_may_be_parked() {
+    let mut bench = Bench::new();
+    let poll = |bench: &mut Bench| bench.agent.compose(bench.now, Lane::Poll);
+    assert!(!poll(&mut bench).may_wait(), "it has the capacity and the inventory");
+    let request = bench.ask();
+    let mut response = bench.response(&request, Vec::new());
+    response.capacity_acknowledged = request.capacity.as_ref().map_or(0, |capacity| capacity.version);
+    bench.deliver(response);
+    let quiet = poll(&mut bench);
+    assert!(quiet.may_wait() && !bench.ask().may_wait());
+    let full = bench.ask();
+    assert!(!SyncRequest { capacity: request.capacity, ..quiet.clone() }.may_wait());
+    assert!(!SyncRequest { inventory: Some(Default::default()), ..quiet.clone() }.may_wait());
+    bench.running();
+    let events = bench.ask().events;
+    assert!(full.events.is_empty() && !SyncRequest { events, ..quiet.clone() }.may_wait());
+    bench.runner(RunnerEvent::PodsFailed { uid: UID, fence: FENCE, failures: 1 });
+    assert!(!SyncRequest { spare: bench.ask().spare, ..quiet }.may_wait());
+}
