@@ -207,7 +207,10 @@ pub(crate) fn ask_seeds(
     };
     let begin = Instant::now();
     let without = run(None, SEEDS_LIMIT)?;
-    ensure!(!without.is_found(), "{seeds} seeds fail without a mutant: try another number of seeds");
+    ensure!(
+        !without.is_found(),
+        "{seeds} seeds fail without a mutant; few seeds miss situations that the test asks for: try 60"
+    );
     let limit = PATIENCE + begin.elapsed() * SLOWER_MAX;
     for (number, verdict) in numbers.iter().zip(verdicts).filter(|(_, verdict)| !verdict.is_found()) {
         let found = run(Some(*number), limit)?;
