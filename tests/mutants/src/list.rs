@@ -52,7 +52,7 @@ pub(crate) struct Place {
     pub(crate) column: usize,
 }
 
-/// The mutants of `files` whose names match one of `patterns`, if there are any.
+/// The mutants of `files` with a name that matches one of `patterns`, if there are any.
 pub(crate) fn mutants(files: &[String], patterns: &[String]) -> anyhow::Result<Vec<Mutant>> {
     let mut command = Command::new("cargo");
     command.args(["mutants", "--list", "--json"]);

@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ struct Options {
     /// Files, from the root of the repository.
     #[arg(required = true)]
     files: Vec<String>,
-    /// Only mutants whose name matches this pattern. Can be given more than once.
+    /// Only mutants with a name that matches this pattern. Can be given more than once.
     #[arg(long = "re")]
     patterns: Vec<String>,
     /// Only the survivors of an earlier run, of which this file is the output.
@@ -53,6 +53,9 @@ struct Options {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
+    for file in &options.files {
+        ensure!(Path::new(file).is_file(), "{file} is no file; name it from the root of the repository");
+    }
     let mut mutants = list::mutants(&options.files, &options.patterns)?;
     if let Some(path) = &options.among {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -64,7 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         mutants.retain(|mutant| named.contains(mutant.name.as_str()));
         ensure!(mutants.len() == named.len(), "{}: the files have changed since", path.display());
     }
-    ensure!(!mutants.is_empty(), "no mutant has such a name in these files");
+    ensure!(!mutants.is_empty(), "these files have no mutant that was asked for");
     if options.list {
         for mutant in &mutants {
             say(&mutant.name);

@@ -39,7 +39,7 @@ impl Fleet {
     }
 }
 
-/// A fleet of one cluster that runs a gang, whose next answer may renew its lease.
+/// A fleet of one cluster that runs a gang. The next answer may renew its lease.
 fn running() -> (Fleet, Uid) {
     let mut f = Fleet::new(EU);
     let uid = f.submit("job", 2);

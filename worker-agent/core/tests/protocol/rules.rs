@@ -257,7 +257,7 @@ fn a_recorded_end_settles_its_attempt_once() {
     assert_eq!(bench.effects, [Effect::Settle { uid: UID, fence: FENCE }]);
 }
 
-/// Why an agent refuses a job whose policy requires guards, or doesn't; empty if the agent holds the offer.
+/// Why an agent refuses a job; empty if the agent holds the offer. The policy may require guards.
 fn refusal(runner: RunnerKind, guarded: bool, requires_guarded: bool, kind: &str) -> String {
     let mut bench = Bench::with(Config { runner, guarded, ..config() });
     let Command::Offer(mut asked) = offer() else { panic!("it is an offer") };
