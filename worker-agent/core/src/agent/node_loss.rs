@@ -57,15 +57,6 @@ impl Agent {
         for (_, uid, lost) in losers {
             self.replace(uid, &lost, out);
         }
-        let reported = |run: &LiveRun| !run.record.placed.unhealthy.is_empty();
-        let is_well = |run: &LiveRun| {
-            self.lost_under(run).is_empty() && self.ledger.leaving(run.record.offer).is_empty()
-        };
-        let recovered: Vec<Uid> =
-            self.runs.iter().filter(|(_, run)| reported(run) && is_well(run)).map(|(uid, _)| uid).collect();
-        for uid in recovered {
-            self.report_unhealthy(uid, Vec::new(), out);
-        }
     }
 
     /// A hold promises no particular nodes, so the manager offers again.
@@ -163,14 +154,11 @@ impl Agent {
     fn end_wait(&mut self, uid: Uid, out: &mut Outcome) {
         self.replacement_queue.remove(uid);
         let Some(run) = self.runs.get_mut(uid) else { return };
-        let can_be_stranded = run.can_be_stranded();
         if run.record.waiting_since.take().is_some() {
             self.store_run(uid, out);
         }
         // The lost node is not needed any more: it is back, or its pods have succeeded.
-        if can_be_stranded && !self.is_moving(uid) {
-            self.report_unhealthy(uid, Vec::new(), out);
-        }
+        self.report_unhealthy(uid, Vec::new(), out);
     }
 
     /// Reports the nodes that the pods of a run wait to leave.

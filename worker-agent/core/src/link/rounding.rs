@@ -199,6 +199,15 @@ mod tests {
     }
 
     #[test]
+    fn each_rounded_block_has_room_for_its_count() {
+        let all = fleet(1, false);
+        let whole = rounded(&all, 6, usize::MAX).unwrap();
+        let needed = whole[0].weight() + COUNT_BYTES_MAX;
+        assert_eq!(rounded(&all, 6, needed), Some(whole));
+        assert_eq!(rounded(&all, 6, needed - 1), None);
+    }
+
+    #[test]
     fn a_huge_irregular_fleet_is_reported_rounded_down() {
         let all = fleet(50_000, false);
         let report = bounded(all.clone(), &[]);

@@ -102,6 +102,17 @@ fn check(taken: &[&str], sets: Vec<PodSet>, expect: &str) {
 }
 
 #[test]
+fn a_topology_without_hosts_needs_no_label_for_them() {
+    let mut nodes = fleet(2);
+    nodes.iter_mut().for_each(|node| drop(node.labels.remove(HOSTNAME_LABEL)));
+    let mut ledger = ledger(nodes);
+    let racks = Some(levels(&["block", "rack"]));
+    let pods = PodSet { within: racks, ..set(8, 1, Some(TopologyRequest::required("rack"))) };
+    ledger.hold(offer(1), &gang(vec![pods])).unwrap();
+    assert_eq!(summary(&ledger, offer(1)), "b0-r0-h0=4 b0-r0-h1=4");
+}
+
+#[test]
 fn a_required_gang_is_in_one_domain_or_refused() {
     let required = |count, level| vec![set(count, 1, Some(TopologyRequest::required(level)))];
     check(&[], required(8, "rack"), "b0-r0-h0=4 b0-r0-h1=4");

@@ -130,6 +130,17 @@ fn pods_that_need_no_new_node_are_held_while_the_others_wait_for_theirs() {
 }
 
 #[test]
+fn a_gang_that_asked_for_all_its_nodes_may_use_those_that_came_free() {
+    let mut bench = bench(HoldMethod::Ledger, false);
+    bench.offer_gang(vec![workers()]);
+    assert_eq!(bench.provisioned(), [vec![workers()]]);
+    let free = NodeSpec { capacity: pool_capacity(), ..cpu_node(0) };
+    bench.apply(Input::Nodes { nodes: vec![free], pools: Vec::new() });
+    bench.provide(4);
+    assert!(matches!(bench.last_event(), Some(Event::Held { .. })), "one worker fits on each");
+}
+
+#[test]
 fn no_nodes_are_asked_for_in_vain() {
     let mut bench = bench(HoldMethod::Ledger, false);
     bench.set_cpus(1_000);

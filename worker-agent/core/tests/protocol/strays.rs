@@ -3,7 +3,7 @@
 use super::*;
 use meridian_agent_core::RunnerEvent;
 use meridian_shared::indexes::Indexes;
-use meridian_shared::protocol::{EndResult, Event, GrantRefusal, RefuseReason, StopReason};
+use meridian_shared::protocol::{EndResult, Event, GrantRefusal, RUNS_MAX, RefuseReason, StopReason};
 
 const LATER: Fence = Fence { counter: 2, ..FENCE };
 
@@ -233,4 +233,32 @@ fn completed_indexes_are_reported_once() {
         assert_eq!(request.spare.first().map(|report| report.completed.clone()), reported);
         bench.answer(&request, Vec::new());
     }
+}
+
+#[test]
+fn gangs_that_run_count_against_the_most_that_an_agent_reports() {
+    let mut bench = Bench::new();
+    bench.run();
+    let (key, record) = bench.store.iter().find(|(key, _)| key.starts_with("run/")).unwrap();
+    let (key, record) = (key.replace(&UID.to_string(), "{uid}"), record.clone());
+    let refusal = |bench: &mut Bench, runs: u128| {
+        for number in 2..=runs {
+            bench.store.insert(key.replace("{uid}", &Uid(number).to_string()), record.clone());
+        }
+        bench.restart_with((1..=runs).map(|number| live(Uid(number), &[])).collect());
+        assert_eq!(bench.agent.runs().count() as u128, runs);
+        let Command::Offer(mut asked) = offer() else { unreachable!("it is an offer") };
+        (asked.uid, asked.offer.counter) = (Uid(runs + 1), 2);
+        let request = bench.ask();
+        bench.answer(&request, vec![Command::Offer(asked)]);
+        bench.ask().events.into_iter().find_map(|event| match event {
+            Event::Refused { offer, reason, text, .. } if offer.counter == 2 => Some((reason, text)),
+            _ => None,
+        })
+    };
+    let most = RUNS_MAX as u128;
+    assert_eq!(refusal(&mut bench, most - 1), None, "one more fits");
+    let (reason, text) = refusal(&mut bench, most).unwrap();
+    assert_eq!(reason, RefuseReason::Overloaded);
+    assert!(text.contains("8192 gangs"), "{text}");
 }
