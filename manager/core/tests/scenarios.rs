@@ -49,6 +49,8 @@ mod indexed;
 mod job_changes;
 #[path = "scenarios/kinds.rs"]
 mod kinds;
+#[path = "scenarios/leaderships.rs"]
+mod leaderships;
 #[path = "scenarios/lost_clusters.rs"]
 mod lost_clusters;
 #[path = "scenarios/management.rs"]
@@ -87,6 +89,8 @@ mod rolled_back_journals;
 mod run_time;
 #[path = "scenarios/scale_up.rs"]
 mod scale_up;
+#[path = "scenarios/sent_commands.rs"]
+mod sent_commands;
 #[path = "scenarios/start_timeouts.rs"]
 mod start_timeouts;
 #[path = "scenarios/starvation_guard.rs"]
@@ -474,18 +478,6 @@ impl Fleet {
         world.lead(start(id, self.now, recovery, false), &self.bodies);
         world.committed(Mono(self.now));
         world.check().unwrap();
-        self.world = world;
-    }
-
-    /// The manager starts from a backup that replaced its journal.
-    fn lead_from_backup(&mut self, backup: &[u8]) {
-        let mut world = World::restore(backup, config()).unwrap();
-        self.now += 1_000;
-        world.lead(
-            start(77, self.now, Some(RecoveryStart { restored: true, members_unknown: false }), false),
-            &self.bodies,
-        );
-        world.committed(Mono(self.now));
         self.world = world;
     }
 

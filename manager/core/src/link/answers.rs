@@ -119,11 +119,10 @@ fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
             renewable.then_some((lease.composed(), uid, fence))
         })
         .collect();
-    if due.len() > RENEWALS_MAX {
-        due.sort_unstable();
-        due.truncate(RENEWALS_MAX);
-        due.sort_unstable_by_key(|(_, uid, _)| *uid);
-    }
+    // The leases that wait the longest, in the order of workloads.
+    due.sort_unstable();
+    due.truncate(RENEWALS_MAX);
+    due.sort_unstable_by_key(|(_, uid, _)| *uid);
     let due: Vec<(Uid, Fence)> = due.into_iter().map(|(_, uid, fence)| (uid, fence)).collect();
     turn.world.live_mut().counts_mut().add(Count::Renewals, due.len() as u64);
     for (_, fence) in &due {

@@ -1,6 +1,8 @@
 //! Dispatching gangs: placement, quota, offers, races, draining, and the order of messages.
 
+use super::elastic::elastic;
 use super::*;
+use meridian_manager_core::facts::audit::Action;
 
 #[test]
 fn a_gang_without_a_cluster_is_pending_with_a_reason_per_cluster() {
@@ -207,4 +209,28 @@ fn no_offer_is_lost_when_answers_arrive_out_of_order() {
     assert_eq!(f.agents[&eu].held().count(), 2, "both offers are held, and none was repeated");
     f.settle();
     assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
+}
+
+#[test]
+fn the_audit_log_names_the_cluster_and_the_fence_of_a_grant() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 1);
+    f.settle();
+    let fence = f.world.state().workloads()[&uid].fence().unwrap();
+    let [(_, entry)] = &f.audit_lines(Action::Grant)[..] else { panic!("one grant") };
+    assert_eq!((entry.cluster.clone(), entry.detail.clone()), (f.cluster_of(uid), Some(fence.to_string())));
+}
+
+#[test]
+fn the_audit_log_names_the_cluster_and_the_sizes_of_a_scale_up() {
+    let mut f = Fleet::regions();
+    let (gang, _) = f.put(elastic("gang", 1));
+    f.settle();
+    f.put(elastic("gang", 4));
+    f.settle();
+    let [(_, entry)] = &f.audit_lines(Action::ScaleUp)[..] else { panic!("one scale-up") };
+    assert_eq!(
+        (entry.cluster.clone(), entry.detail.as_deref()),
+        (f.cluster_of(gang), Some("from 1 to 4 pods"))
+    );
 }

@@ -122,6 +122,7 @@ fn a_workload_of_a_cluster_declared_lost_restarts_at_once() {
         actor: Actor::user("op"),
         action: Operator::DeclareLost { cluster: home.clone(), ledger: None },
     });
+    assert!(!f.world.live().clusters().contains_key(&home), "its session is over");
     f.input(Input::Turn);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));

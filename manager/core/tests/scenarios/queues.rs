@@ -181,7 +181,10 @@ fn the_preemption_history_survives_a_restart() {
         f.world.state().preemption_history().keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
     };
     assert_eq!(history(&f), [(victim, vec![(preemptor, 1)])]);
+    let protected = |f: &Fleet| f.world.live().reservations().pairs().0.keys().copied().collect::<Vec<_>>();
+    let before = protected(&f);
     f.restart(2, None);
+    assert_eq!((protected(&f), before.len()), (before, 1), "neither preempts the other back");
     f.settle();
     assert_eq!(history(&f), [(victim, vec![(preemptor, 1)])]);
     // A changed priority reverses the preemption, and the old history no longer counts.

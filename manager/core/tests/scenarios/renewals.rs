@@ -67,6 +67,12 @@ fn an_agent_that_gets_no_answers_gets_no_renewals() {
     assert_eq!(f.renewed_in_vain(), [uid]);
     f.pass(STEP);
     assert_eq!(f.renewed_in_vain(), [], "its requests arrive, and it took no answer for a long time");
+
+    let (mut f, uid) = running();
+    assert_eq!(f.renewed(), [uid]);
+    assert_eq!(f.renewed_in_vain(), []);
+    f.pass(HALF);
+    assert_eq!(f.renewed_in_vain(), [], "after exactly this time its gang may be stopping");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn queue_of_clusters(clusters: &Value) -> Vec<Value> {
 
 impl Fleet {
     /// Lines of the audit log about an action: the actor and the entry.
-    fn audit_lines(&self, action: Action) -> Vec<(String, Entry)> {
+    pub(super) fn audit_lines(&self, action: Action) -> Vec<(String, Entry)> {
         let lines = self.records.iter().filter_map(|(_, record)| match record {
             Record::Audited(line) if line.entry.action == action => {
                 Some((line.by.to_string(), line.entry.clone()))

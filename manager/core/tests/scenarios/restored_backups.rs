@@ -5,6 +5,20 @@ use super::untrusted_agents::invented_end;
 use super::*;
 use meridian_manager_core::live::counts::Count;
 
+impl Fleet {
+    /// The manager starts from a backup that replaced its journal.
+    pub(super) fn lead_from_backup(&mut self, backup: &[u8]) {
+        let mut world = World::restore(backup, config()).unwrap();
+        self.now += 1_000;
+        world.lead(
+            start(77, self.now, Some(RecoveryStart { restored: true, members_unknown: false }), false),
+            &self.bodies,
+        );
+        world.committed(Mono(self.now));
+        self.world = world;
+    }
+}
+
 #[test]
 fn a_restored_journal_adopts_running_gangs() {
     let mut f = Fleet::regions();

@@ -107,3 +107,14 @@ fn thousands_of_finished_workloads_are_forgotten_within_seconds() {
     (0..3).for_each(|_| f.wait(Millis(100)));
     assert_eq!(uids.iter().filter(|uid| f.phase(**uid).is_some()).count(), 10);
 }
+
+#[test]
+fn a_process_that_leads_again_still_forgets_what_finished_before() {
+    let mut f = fleet(100_000);
+    let uid = f.run_to_success("an-hour", Some(3_600));
+    f.lead_again(None);
+    f.wait(Millis::secs(10));
+    assert_eq!(f.exist(&[uid]), [true]);
+    f.wait(Millis::mins(60));
+    assert_eq!(f.exist(&[uid]), [false]);
+}

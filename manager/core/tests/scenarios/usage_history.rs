@@ -121,6 +121,8 @@ fn usage_is_a_decaying_average() {
     let uid = f.submit_to("a", "a-old", 4, None);
     f.settle();
     f.advance(Millis::secs(60));
+    let next = f.world.next_deadline(now(f.now)).unwrap();
+    assert!((f.now + 1..=f.now + 1_000).contains(&next.0), "a sample a second: {next:?} at {}", f.now);
     let used = f.consumed("a").unwrap();
     assert!(
         (3_999_000_000..=4_000_000_000).contains(&used),

@@ -1,0 +1,60 @@
+//! What a process keeps when it begins another leadership, and what it must learn anew.
+
+use super::*;
+use meridian_manager_core::live::counts::Count;
+
+impl Fleet {
+    /// The same process begins another leadership in the world that it has.
+    pub(super) fn lead_again(&mut self, recovery: Option<RecoveryStart>) {
+        let id = self.world.state().leadership().id + 1;
+        self.world.lead(start(id, self.now, recovery, false), &self.bodies);
+        self.world.check().unwrap();
+    }
+}
+
+#[test]
+fn claims_and_counts_are_kept() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("gang", 2);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    f.world.set_claim(Mono(f.now + 77));
+    f.lead_again(RECOVERY);
+    assert_eq!(f.world.live().claim_until(), Mono(f.now + 77));
+    assert_eq!(f.world.live().counts().of(Count::Grants), 1);
+}
+
+#[test]
+fn a_stored_manifest_stays_damaged() {
+    let mut f = Fleet::new(EU);
+    f.submit("holder", 4);
+    f.settle();
+    let damaged = f.submit("damaged", 2);
+    f.lose_manifest(damaged);
+    f.report_manifest(damaged, false);
+    f.lead_again(RECOVERY);
+    assert!(f.why(damaged)["summary"].as_str().unwrap().contains("damaged: "), "{:#}", f.why(damaged));
+}
+
+#[test]
+fn sessions_are_opened_anew() {
+    let mut f = Fleet::new(EU);
+    assert_eq!(f.world.live().clusters().len(), 1);
+    f.lead_again(RECOVERY);
+    assert_eq!(f.world.live().clusters().len(), 0);
+    f.settle();
+    assert_eq!(f.world.live().clusters().len(), 1);
+}
+
+#[test]
+fn the_first_turn_knows_the_queue_before_the_rules_are_confirmed() {
+    let mut f = Fleet::new(EU);
+    f.submit("holder", 4);
+    f.settle();
+    let uid = f.submit("gang", 2);
+    f.restart(2, RECOVERY);
+    f.input(Input::Turn);
+    let why = f.why(uid);
+    assert!(why["summary"].as_str().unwrap().contains("not every cluster has reported"), "{why:#}");
+    assert_eq!(why["clusters"][0]["reason"], "its agent isn't connected", "{why:#}");
+}
