@@ -59,6 +59,8 @@ mod management;
 mod manifests;
 #[path = "scenarios/orphans.rs"]
 mod orphans;
+#[path = "scenarios/parked_polls.rs"]
+mod parked_polls;
 #[path = "scenarios/partial_admission.rs"]
 mod partial_admission;
 #[path = "scenarios/priority_classes.rs"]
@@ -71,6 +73,8 @@ mod process_clusters;
 mod queues;
 #[path = "scenarios/reclaimable_pods.rs"]
 mod reclaimable_pods;
+#[path = "scenarios/recovery.rs"]
+mod recovery;
 #[path = "scenarios/renewals.rs"]
 mod renewals;
 #[path = "scenarios/requests.rs"]

@@ -54,9 +54,7 @@ pub(crate) fn lead_above(
     let members_unknown = turn.world.state().recovery().as_ref().is_some_and(|r| r.members_unknown);
     let restored = !turn.world.state().copies_ruled_out();
     let open = RecoveryStart { restored, members_unknown };
-    let known: BTreeSet<Leadership> = turn.world.state().ranges().iter().map(|(l, _, _)| *l).collect();
-    let foreign: Vec<_> =
-        reported_foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
+    let foreign: Vec<_> = reported_foreign.into_iter().filter(|(l, _)| *l != ours).collect();
     let (had_rules, was_behind) = (turn.world.state().rules(), turn.world.state().behind());
     let members = signed_members(turn, reported);
     recovery::take_the_lead(turn, Leadership { epoch, id }, Some(open), foreign, members);

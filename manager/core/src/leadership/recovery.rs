@@ -77,7 +77,6 @@ pub(crate) fn take_the_lead(
     foreign: Vec<(Leadership, RecordNumber)>,
     members: BTreeSet<ClusterName>,
 ) {
-    let recovering = recovery.is_some();
     turn.record(Record::Leadership(LeadershipFact::Started {
         leadership,
         at: turn.now.wall,
@@ -93,7 +92,7 @@ pub(crate) fn take_the_lead(
         turn.world.live_mut().backoffs_mut().start(uid, until);
         turn.world.mirror_mut().touch(uid);
     }
-    if recovering || turn.world.state().recovery().is_some() {
+    if turn.world.state().recovery().is_some() {
         turn.world.live_mut().recovery_mut().await_members();
     }
     close_open_legs(turn);

@@ -26,7 +26,7 @@ impl Fleet {
         }
     }
 
-    fn park(&mut self, name: &str, request: &SyncRequest) {
+    pub(super) fn park(&mut self, name: &str, request: &SyncRequest) {
         let parked = self.input(Input::Sync {
             cluster: name.into(),
             request: Box::new(request.clone()),
@@ -54,7 +54,7 @@ impl Fleet {
     }
 
     /// One request of the news lane and its answer.
-    fn exchange_news(&mut self, name: &str) {
+    pub(super) fn exchange_news(&mut self, name: &str) {
         let request = self.compose(name, Lane::News);
         let answer = self.answer(name, request);
         self.deliver(name, answer);

@@ -3,6 +3,7 @@
 use super::elastic::elastic;
 use super::*;
 use meridian_manager_core::facts::audit::Action;
+use std::collections::BTreeSet;
 
 #[test]
 fn a_gang_without_a_cluster_is_pending_with_a_reason_per_cluster() {
@@ -105,6 +106,32 @@ fn the_first_hold_wins_a_race_and_other_clusters_release_theirs() {
     for agent in f.agents.values() {
         assert_eq!(agent.held().count(), 0, "the other clusters hold nothing");
     }
+}
+
+#[test]
+fn an_agent_that_restarts_loses_only_its_own_offer_of_a_race() {
+    let mut f = Fleet::regions();
+    f.apply(vec![meridian_object(
+        "DispatchPolicy",
+        "race",
+        json!({"applies": {"queues": ["*"]}, "mode": "Race"}),
+    )]);
+    let uid = f.submit("job", 3);
+    let open = |f: &Fleet| {
+        let legs = f.world.state().workloads()[&uid].legs().values();
+        let open: BTreeSet<String> =
+            legs.filter(|leg| leg.state().open()).map(|leg| leg.cluster().to_string()).collect();
+        open.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(open(&f), "asia eu us");
+    let store = f.agents[&ClusterName::new("eu")].durable().clone();
+    f.start_agent("eu", store, None);
+    f.disconnected = vec!["asia".into(), "us".into()];
+    f.exchange();
+    assert_eq!(open(&f), "asia us");
+    f.disconnected.clear();
+    f.settle();
+    assert_eq!((f.phase(uid), f.running.len()), (Some(Phase::Running), 1));
 }
 
 #[test]

@@ -58,3 +58,41 @@ fn the_first_turn_knows_the_queue_before_the_rules_are_confirmed() {
     assert!(why["summary"].as_str().unwrap().contains("not every cluster has reported"), "{why:#}");
     assert_eq!(why["clusters"][0]["reason"], "its agent isn't connected", "{why:#}");
 }
+
+#[test]
+fn a_claim_ends_at_its_moment() {
+    let mut f = Fleet::new(EU);
+    for (until, answers) in [(f.now + 1, true), (f.now, false)] {
+        f.world.set_claim(Mono(until));
+        let request = f.compose("eu", Lane::News);
+        let answer = f.answer("eu", request);
+        assert_eq!(matches!(*answer, SyncAnswer::Ok(_)), answers, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_released_lease_is_forgotten_once_its_release_is_durable() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("gang", 2);
+    f.settle();
+    f.end(uid, EndResult::Succeeded);
+    let is_forgotten = |f: &Fleet| format!("{:?}", f.world.live().leases()).contains("released: {}");
+    assert!(!is_forgotten(&f), "if the commit fails, the next leadership needs its deadline");
+    f.world.durable(f.world.state().last());
+    assert!(is_forgotten(&f));
+}
+
+#[test]
+fn only_a_lost_node_delays_the_next_start() {
+    let mut f = Fleet::new(EU);
+    let queue = |stop: &str| cluster_queue("cq", 100, &json!({"stopPolicy": stop}));
+    let uid = f.submit("gang", 2);
+    f.settle();
+    f.apply(vec![queue("HoldAndDrain")]);
+    f.settle();
+    assert_eq!((f.phase(uid), f.cluster_of(uid)), (Some(Phase::Pending), None));
+    f.lead_again(None);
+    f.apply(vec![queue("None")]);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running), "a drained gang starts at once, under any leadership");
+}

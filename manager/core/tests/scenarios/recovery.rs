@@ -1,0 +1,109 @@
+//! How long recovery waits for clusters that report nothing, and what it holds back meanwhile.
+
+use super::*;
+
+/// A policy for all queues with this reaction to the loss of a cluster.
+fn policy(on_loss: &Value) -> Value {
+    meridian_object("DispatchPolicy", "all", json!({"applies": {"queues": ["*"]}, "onClusterLoss": on_loss}))
+}
+
+/// A workload waits in the journal, `eu` is silent, and the manager starts again. An operator has confirmed
+/// the rules.
+fn waiting_for_eu(on_loss: &Value) -> (Fleet, Uid) {
+    let mut f = Fleet::regions();
+    f.apply(vec![policy(on_loss)]);
+    f.disconnected = vec!["eu".into(), "us".into(), "asia".into()];
+    f.advance(TERM);
+    let uid = f.submit("gang", 2);
+    f.restart(2, RECOVERY);
+    f.disconnected = vec!["eu".into()];
+    f.confirm_rules();
+    f.settle();
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Pending), true));
+    (f, uid)
+}
+
+impl Fleet {
+    fn is_recovering(&self) -> bool {
+        self.world.state().recovery().is_some()
+    }
+}
+
+#[test]
+fn a_workload_is_held_back_for_its_own_term() {
+    let (mut f, uid) = waiting_for_eu(&json!({"mode": "Fence", "term": "40s"}));
+    f.advance(Millis::secs(30));
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Pending), true));
+    f.advance(Millis::secs(15));
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Running), false));
+}
+
+#[test]
+fn recovery_waits_for_the_longest_term_and_releases_the_others_before() {
+    let (mut f, short) = waiting_for_eu(&json!({"mode": "Fence", "term": "8s"}));
+    f.disconnected = vec!["eu".into(), "us".into(), "asia".into()];
+    f.advance(Millis::secs(4));
+    f.apply(vec![policy(&json!({"mode": "Fence", "term": "60s"}))]);
+    let long = f.submit("long", 2);
+    f.restart(3, RECOVERY);
+    f.disconnected = vec!["eu".into()];
+    f.confirm_rules();
+    f.advance(Millis::secs(20));
+    assert_eq!(f.phases(&[short, long]), [Some(Phase::Running), Some(Phase::Pending)]);
+    assert!(f.is_recovering());
+}
+
+#[test]
+fn without_a_lease_only_the_cluster_or_an_operator_ends_the_wait() {
+    let (mut f, uid) = waiting_for_eu(&json!({"mode": "Wait"}));
+    f.advance(Millis::mins(10));
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Pending), true));
+    f.disconnected.clear();
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Running), false));
+}
+
+#[test]
+fn an_empty_journal_waits_for_the_usual_term() {
+    let mut f = Fleet::new(EU);
+    f.disconnected = vec!["eu".into()];
+    f.restart(2, RECOVERY);
+    f.advance(Millis::secs(7));
+    assert!(f.is_recovering(), "an older journal may lack what runs there");
+    f.advance(Millis::secs(3));
+    assert!(!f.is_recovering());
+}
+
+#[test]
+fn a_copy_of_a_ledger_proves_nothing_about_a_restored_journal() {
+    let mut f = Fleet::new(EU);
+    f.submit("gang", 2);
+    f.settle();
+    let backup = f.world.snapshot();
+    f.lead_from_backup(&backup);
+    let ledger = f.agents[&ClusterName::new("eu")].durable().clone();
+    f.start_agent("eu", ledger, None);
+    f.settle();
+    f.settle();
+    assert!(f.is_recovering());
+    assert_eq!(
+        f.world.live().recovery().awaited().len(),
+        1,
+        "the agent may run on an old copy of its ledger"
+    );
+}
+
+#[test]
+fn an_operators_doubt_about_rules_outlasts_the_wait_for_members() {
+    for doubts in [false, true] {
+        let mut f = Fleet::new(EU);
+        f.restart(2, RECOVERY);
+        assert!(f.world.state().rules_doubted().is_some());
+        if doubts {
+            f.input(Input::Operator { actor: Actor::System, action: Operator::DoubtRules });
+        }
+        f.settle();
+        assert_eq!(f.world.state().rules_doubted().is_some(), doubts);
+    }
+}
