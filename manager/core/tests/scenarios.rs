@@ -27,6 +27,8 @@ mod damaged_manifests;
 mod deactivation;
 #[path = "scenarios/deletions.rs"]
 mod deletions;
+#[path = "scenarios/digests.rs"]
+mod digests;
 #[path = "scenarios/dispatch.rs"]
 mod dispatch;
 #[path = "scenarios/elastic.rs"]

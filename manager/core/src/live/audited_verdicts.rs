@@ -21,3 +21,20 @@ impl AuditedVerdicts {
         self.0.remove(&class);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_noted_once_for_each_version_of_the_rules() {
+        let mut audited = AuditedVerdicts::default();
+        let (class, eu) = (ClassId(1), ClusterName::new("eu"));
+        assert!(audited.note(class, &eu, RecordNumber(1)));
+        assert!(!audited.note(class, &eu, RecordNumber(1)));
+        assert!(audited.note(class, &ClusterName::new("us"), RecordNumber(1)));
+        assert!(audited.note(class, &eu, RecordNumber(2)));
+        audited.forget(class);
+        assert_eq!(audited, AuditedVerdicts::default(), "nothing is kept of a class that is gone");
+    }
+}

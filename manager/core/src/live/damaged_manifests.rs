@@ -39,3 +39,20 @@ impl DamagedManifests {
         Self(self.0.iter().filter(|uid| exists(uid)).copied().collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_contains_what_is_damaged_and_still_exists() {
+        let mut damaged = DamagedManifests::default();
+        assert!(damaged.is_empty());
+        assert!(damaged.note_damaged(Uid(1)) && damaged.note_damaged(Uid(2)));
+        assert!(!damaged.note_damaged(Uid(1)), "no news");
+        assert_eq!((damaged.len(), damaged.is_empty()), (2, false));
+        let left = damaged.of_existing(|uid| *uid == Uid(2));
+        assert_eq!((left.contains(Uid(1)), left.contains(Uid(2)), left.len()), (false, true, 1));
+        assert!(damaged.forget(Uid(1)) && !damaged.forget(Uid(1)));
+    }
+}

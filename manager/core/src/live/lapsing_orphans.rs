@@ -38,3 +38,24 @@ impl LapsingOrphans {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: Millis = Millis::secs(60);
+
+    #[test]
+    fn a_lease_counts_from_the_first_look_since_the_last_doubt() {
+        let orphan = (Uid(1), Fence { epoch: 1, leadership: 7, counter: 1 });
+        let lapses = ManagerLease::from_composed(Mono(0), TERM).deadline;
+        let mut orphans = LapsingOrphans::default();
+        orphans.keep([(orphan, TERM)], Mono(0));
+        orphans.keep([(orphan, TERM)], Mono(5));
+        assert_eq!(orphans.take_lapsed(lapses + Millis(1)), [orphan]);
+        orphans.keep([(orphan, TERM)], Mono(0));
+        orphans.clear();
+        orphans.keep([(orphan, TERM)], Mono(5));
+        assert_eq!(orphans.take_lapsed(lapses + Millis(1)), []);
+    }
+}

@@ -180,3 +180,63 @@ impl Leases {
         held.iter().for_each(|(fence, lease)| lease.hash_fingerprint(*fence, now, into));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: Millis = Millis::secs(60);
+    const FENCE: Fence = Fence { epoch: 1, leadership: 7, counter: 1 };
+
+    fn granted(at: Mono) -> Lease {
+        Lease::granted(Uid(1), ManagerLease::from_composed(at, TERM), at + TERM, at)
+    }
+
+    #[test]
+    fn a_grant_may_be_sent_for_one_term_after_it_was_first_sent() {
+        let mut lease = granted(Mono(1_000));
+        assert!(lease.may_be_sent(TERM, Mono(900_000)), "it was never sent");
+        lease.compose(Mono(5_000), Planted::NONE);
+        lease.compose(Mono(30_000), Planted::NONE);
+        assert!(lease.may_be_sent(TERM, Mono(64_999)));
+        assert!(!lease.may_be_sent(TERM, Mono(65_000)));
+        let inherited = Lease::inherited(Uid(1), lease.lease(), Mono(0));
+        assert!(!inherited.may_be_sent(TERM, Mono(TERM.0)));
+    }
+
+    #[test]
+    fn a_deadline_counts_from_the_newest_answer() {
+        let mut lease = granted(Mono(1_000));
+        let first = lease.deadline();
+        assert!(first >= Mono(1_000) + TERM);
+        lease.compose(Mono(5_000), Planted::NONE);
+        assert_eq!(lease.deadline(), first + Millis(4_000));
+    }
+
+    #[test]
+    fn the_deadline_of_a_released_lease_is_known_until_the_release_is_durable() {
+        let mut leases = Leases::default();
+        leases.start(FENCE, granted(Mono(1_000)), Mono(1_000));
+        leases.release(FENCE, RecordNumber(5));
+        let known = |leases: &Leases| {
+            let mut next = Leases::default();
+            next.learn_from(leases);
+            next.take_known().len()
+        };
+        leases.durable(RecordNumber(4));
+        assert_eq!((leases.iter().count(), known(&leases)), (0, 1));
+        leases.durable(RecordNumber(5));
+        assert_eq!(known(&leases), 0);
+    }
+
+    #[test]
+    fn a_release_that_became_durable_long_ago_is_forgotten_too() {
+        let mut leases = Leases::default();
+        leases.start(FENCE, granted(Mono(1_000)), Mono(1_000));
+        leases.release(FENCE, RecordNumber(5));
+        leases.durable(RecordNumber(9));
+        let mut next = Leases::default();
+        next.learn_from(&leases);
+        assert_eq!(next.take_known(), BTreeMap::new());
+    }
+}

@@ -107,3 +107,23 @@ fn an_operators_doubt_about_rules_outlasts_the_wait_for_members() {
         assert_eq!(f.world.state().rules_doubted().is_some(), doubts);
     }
 }
+
+#[test]
+fn a_result_that_is_newer_than_the_journal_finishes_the_job_after_the_older_attempt() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("gang", 3);
+    f.settle();
+    let backup = f.world.snapshot();
+    let first = ClusterName::new(f.cluster_of(uid).unwrap());
+    f.disconnected = vec![first.clone()];
+    f.advance(Millis::secs(12));
+    assert_ne!(f.cluster_of(uid).expect("it runs again"), first.as_str());
+    f.end_unreported(uid, EndResult::Succeeded);
+    f.lead_from_backup(&backup);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Stopping), "by the journal the first attempt runs");
+    f.disconnected.clear();
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(uid), f.running.len()), (Some(Phase::Finished), 0));
+}
