@@ -62,3 +62,31 @@ impl PassState {
         self.requested && self.cuts > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_taken_once_for_each_request() {
+        let mut pass = PassState::default();
+        assert!(!pass.take_request());
+        pass.request();
+        assert!(pass.take_request() && !pass.take_request());
+    }
+
+    #[test]
+    fn only_a_turn_that_was_cut_short_is_followed_at_once() {
+        let mut pass = PassState::default();
+        pass.left_decisions(false);
+        assert!(!pass.is_cut_short());
+        pass.left_decisions(true);
+        pass.left_decisions(true);
+        assert_eq!((pass.is_cut_short(), pass.cuts()), (true, 2));
+        assert!(pass.take_request());
+        assert!(!pass.is_cut_short(), "its pass runs");
+        pass.left_decisions(true);
+        pass.completed();
+        assert_eq!((pass.is_cut_short(), pass.cuts()), (false, 0));
+    }
+}

@@ -129,4 +129,13 @@ mod tests {
         wait.copies_ruled_out(Mono(9));
         assert_eq!((wait.led_at(), wait.sole_since()), (Mono(5), Mono(9)));
     }
+
+    #[test]
+    fn releases_are_looked_for_once_in_an_interval() {
+        let mut wait = RecoveryWait::of_leadership(Mono(5), BTreeSet::new());
+        assert!(wait.take_due_release_check(Mono(5), Millis(10)));
+        assert_eq!(wait.next_release_check(), Mono(15));
+        assert!(!wait.take_due_release_check(Mono(14), Millis(10)));
+        assert!(wait.take_due_release_check(Mono(15), Millis(10)));
+    }
 }

@@ -42,3 +42,22 @@ impl Retention {
         self.next_check = at;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_leadership_checks_the_same_workloads_at_once() {
+        let mut retention = Retention::default();
+        retention.add_finished(Wall(2), Uid(2));
+        retention.add_finished(Wall(1), Uid(1));
+        retention.add_finished(Wall(3), Uid(3));
+        retention.forget(Wall(2), Uid(2));
+        retention.check_next_at(Mono(10));
+        assert!(!retention.is_due(Mono(9)) && retention.is_due(Mono(10)));
+        let next = retention.of_next_leadership();
+        assert!(next.is_due(Mono(0)));
+        assert!(next.finished().eq([(Wall(1), Uid(1)), (Wall(3), Uid(3))]));
+    }
+}

@@ -22,3 +22,17 @@ impl ScaleUpReasons {
         self.0.remove(&uid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_kept_until_it_is_taken() {
+        let mut reasons = ScaleUpReasons::default();
+        reasons.set(Uid(1), Why::NotConnected);
+        assert_eq!(reasons.get(Uid(1)), Some(&Why::NotConnected));
+        assert_eq!(reasons.take(Uid(1)), Some(Why::NotConnected));
+        assert_eq!(reasons.get(Uid(1)), None);
+    }
+}

@@ -45,3 +45,20 @@ impl StarvationChecks {
         due.hash(into);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_due_once_in_an_interval_or_on_request() {
+        let mut checks = StarvationChecks::default();
+        assert!(checks.request_by_time(Mono(5), Millis(10)));
+        assert_eq!(checks.next(), Mono(15));
+        assert!(checks.take_due() && !checks.take_due());
+        assert!(!checks.request_by_time(Mono(14), Millis(10)) && !checks.take_due());
+        checks.request();
+        assert!(checks.take_due());
+        assert!(checks.request_by_time(Mono(15), Millis(10)) && checks.take_due());
+    }
+}
