@@ -15,6 +15,7 @@ use crate::facts::submission::RecoveryStart;
 use crate::live::leases::Lease;
 use crate::state::legs::leg::LegState;
 use crate::state::members::Member;
+use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
 use crate::world::Parts;
 use crate::world::turn::Turn;
@@ -103,7 +104,7 @@ pub(crate) fn take_the_lead(
 
 /// Workloads that back off after a node failure, with the rest of their backoff counted from now.
 fn backing_off(turn: &Turn<'_>) -> Vec<(Uid, Mono)> {
-    let remaining = |(uid, workload): (&Uid, &crate::state::workload::Workload)| {
+    let remaining = |(uid, workload): (&Uid, &Workload)| {
         let lost = workload.phase() == Phase::Pending
             && workload.evicted().is_some_and(|evicted| evicted.cause == EvictionCause::NodeFailures);
         let attempt = workload.history().last().filter(|_| lost)?;
@@ -327,28 +328,41 @@ pub(crate) fn recovery_by_time(turn: &mut Turn<'_>) {
     let members_unknown = recovery.members_unknown;
     let since_sole = turn.world.live().recovery().sole_since();
     let now = turn.now.mono;
-    // Each workload is held back for its own term only, so a pass is due whenever the term of one has passed.
-    let since = turn.world.state().led_since();
-    let released = |w: &crate::state::workload::Workload| {
-        w.on_loss() == OnLoss::Fence && ManagerLease::from_composed(since_sole, w.term()).lapsed(now)
-    };
-    let earlier =
-        |w: &crate::state::workload::Workload| w.is_older_than(since) && w.phase() != Phase::Finished;
-    let Parts { state, config, live, mirror, .. } = turn.world.parts();
-    let workloads = state.workloads();
     let over = if members_unknown {
         // Clusters that this journal doesn't name may run workloads of any term.
         ManagerLease::from_composed(since_sole, TERM_MAX).lapsed(now)
     } else {
-        !workloads.any(|w| earlier(w) && !released(w))
-            && ManagerLease::from_composed(since_sole, config.term).lapsed(now)
+        let state = turn.world.state();
+        let since = state.led_since();
+        let holds_back = |w: &Workload| {
+            w.is_older_than(since) && w.phase() != Phase::Finished && !is_released(w, since_sole, now)
+        };
+        !state.workloads().any(holds_back)
+            && ManagerLease::from_composed(since_sole, turn.world.config().term).lapsed(now)
     };
     if over {
         close_recovery(turn, Actor::System);
-    } else if live.recovery_mut().take_due_release_check(now, RELEASE_INTERVAL) {
-        let mut outside = mirror.outside().filter_map(|uid| workloads.get(uid));
-        if outside.any(|w| earlier(w) && w.waits() && w.inactive().is_none() && released(w)) {
-            live.pass_mut().request();
-        }
+    } else if turn.world.live_mut().recovery_mut().take_due_release_check(now, RELEASE_INTERVAL) {
+        release_waiting(turn, since_sole);
+    }
+}
+
+/// Whether every lease of a workload that another copy of this journal could have renewed has lapsed.
+fn is_released(workload: &Workload, since_sole: Mono, now: Mono) -> bool {
+    workload.on_loss() == OnLoss::Fence
+        && ManagerLease::from_composed(since_sole, workload.term()).lapsed(now)
+}
+
+/// Requests a pass if a workload may start now: each is held back for its own term only.
+fn release_waiting(turn: &mut Turn<'_>, since_sole: Mono) {
+    let now = turn.now.mono;
+    let Parts { state, live, mirror, .. } = turn.world.parts();
+    let (workloads, since) = (state.workloads(), state.led_since());
+    let mut outside = mirror.outside().filter_map(|uid| workloads.get(uid));
+    let may_start = |w: &Workload| {
+        w.is_older_than(since) && w.waits() && w.inactive().is_none() && is_released(w, since_sole, now)
+    };
+    if outside.any(may_start) {
+        live.pass_mut().request();
     }
 }
