@@ -97,6 +97,8 @@ mod run_time;
 mod scale_up;
 #[path = "scenarios/sent_commands.rs"]
 mod sent_commands;
+#[path = "scenarios/sessions.rs"]
+mod sessions;
 #[path = "scenarios/start_timeouts.rs"]
 mod start_timeouts;
 #[path = "scenarios/starvation_guard.rs"]
