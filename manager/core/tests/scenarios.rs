@@ -488,12 +488,6 @@ impl Fleet {
         world.check().unwrap();
         self.world = world;
     }
-
-    /// An operator confirms that policies and quotas are up to date.
-    fn confirm_rules(&mut self) {
-        let reply = self.input(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules });
-        assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
-    }
 }
 
 const RECOVERY: Option<RecoveryStart> = Some(RecoveryStart { restored: false, members_unknown: false });

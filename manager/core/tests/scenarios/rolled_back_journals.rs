@@ -18,6 +18,12 @@ impl Fleet {
         self.world = world;
     }
 
+    /// An operator confirms that policies and quotas are up to date.
+    pub(super) fn confirm_rules(&mut self) {
+        let reply = self.input(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules });
+        assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    }
+
     fn rules_are_doubted(&self) -> bool {
         self.world.state().rules_doubted().is_some()
     }
