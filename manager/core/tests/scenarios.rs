@@ -47,6 +47,8 @@ mod fleet_metrics;
 mod golden_snapshots;
 #[path = "scenarios/indexed.rs"]
 mod indexed;
+#[path = "scenarios/inventories.rs"]
+mod inventories;
 #[path = "scenarios/job_changes.rs"]
 mod job_changes;
 #[path = "scenarios/kinds.rs"]
