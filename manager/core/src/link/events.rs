@@ -48,7 +48,7 @@ fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
                 turn.record_workload(uid, WorkloadFact::HoldExpired { offer });
                 budget::spend(turn, cluster, 0);
                 offers::release_offer_capacity(turn, cluster, offer);
-                if expired && legs::held_back(turn, uid).is_none() {
+                if expired {
                     starts::note_failed_start(turn, uid, cluster);
                 }
                 offers::release_quota_if_idle(turn, uid);

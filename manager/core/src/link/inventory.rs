@@ -23,7 +23,6 @@ pub(crate) fn take_inventory(
     turn: &mut Turn<'_>,
     cluster: &ClusterName,
     ledger: LedgerId,
-    commands_through: u64,
     inventory: Inventory,
 ) {
     receipts::apply_receipts(turn, &inventory.receipts);
@@ -33,7 +32,7 @@ pub(crate) fn take_inventory(
     }
     let Some(live) = turn.world.live().cluster(cluster) else { return };
     // Whether the inventory reflects every command that was sent.
-    let settled = live.outbox().quiet() || commands_through >= live.outbox().last();
+    let settled = live.outbox().quiet();
     for run in &inventory.runs {
         take_run(turn, cluster, ledger, &scale_up::verified(turn, cluster, ledger, run));
     }
@@ -210,6 +209,7 @@ fn settle_offers(
         .collect();
     for (uid, offer) in missing {
         turn.record_workload(uid, WorkloadFact::HoldExpired { offer });
+        offers::release_offer_capacity(turn, cluster, offer);
         offers::release_quota_if_idle(turn, uid);
     }
 }

@@ -9,10 +9,6 @@ use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::StopReason;
 
-pub(crate) fn held_back(turn: &Turn<'_>, uid: Uid) -> Option<()> {
-    turn.workload(uid).filter(|w| turn.world.held_back(w, turn.now.mono)).map(|_| ())
-}
-
 /// The answer of a leg's state machine to an event. A leg that isn't stored any more counts as withdrawn; a
 /// leg of another cluster makes the event illegal.
 pub(crate) fn leg_answer(

@@ -62,7 +62,7 @@ pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncReque
     // has ended since. If its workload was also forgotten, the run would be recorded as an orphan.
     if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !budget::is_spent(turn, &cluster))
     {
-        inventory::take_inventory(turn, &cluster, request.ledger, request.commands_through, inventory);
+        inventory::take_inventory(turn, &cluster, request.ledger, inventory);
         if !turn.world.live().clusters().contains_key(&cluster) {
             // A foreign receipt in the inventory started a new leadership, so every session must be opened
             // again.

@@ -250,4 +250,63 @@ mod tests {
         }
         panic!("the first command was never resent");
     }
+
+    #[test]
+    fn what_waits_is_known_by_its_command() {
+        let mut outbox = Outbox::default();
+        let (uid, fence) = (Uid(1), Fence { epoch: 1, leadership: 1, counter: 1 });
+        let withdraw = |counter| CommandRef::Withdraw(uid, OfferId { epoch: 1, leadership: 1, counter });
+        assert_eq!((outbox.quiet(), outbox.waiting(), outbox.acknowledged()), (true, 0, 0));
+        outbox.push(withdraw(1));
+        outbox.push(withdraw(2));
+        assert_eq!((outbox.quiet(), outbox.waiting()), (false, 2));
+        assert!(outbox.pending(&withdraw(1)) && !outbox.pending(&withdraw(3)));
+        send(&mut outbox, Mono(5_000), 10);
+        outbox.acknowledge(1, Mono(5_001));
+        assert_eq!((outbox.quiet(), outbox.waiting(), outbox.acknowledged()), (false, 1, 1));
+        assert!(!outbox.pending(&withdraw(1)));
+        let priority = CommandRef::SetPriority(uid, fence, RecordNumber(9));
+        outbox.push(priority);
+        assert!(outbox.has_unsent_priority(uid, fence) && !outbox.has_unsent_priority(Uid(2), fence));
+        send(&mut outbox, Mono(5_002), 10);
+        assert!(outbox.pending(&priority) && !outbox.has_unsent_priority(uid, fence));
+    }
+
+    #[test]
+    fn a_resend_is_announced_while_a_command_is_under_way() {
+        let mut outbox = Outbox::default();
+        let offer = |counter| CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
+        assert_eq!(outbox.resend_at(Mono(0)), None);
+        outbox.push(offer(1));
+        assert_eq!(outbox.resend_at(Mono(0)), None, "it is due now");
+        send(&mut outbox, Mono(5_000), 10);
+        let at = Mono(5_000) + RESEND;
+        assert_eq!(outbox.resend_at(Mono(at.0 - 1)), Some(at));
+        assert_eq!((outbox.resend_at(at), outbox.due(at)), (None, true));
+        outbox.acknowledge(1, Mono(5_500));
+        assert_eq!(outbox.resend_at(Mono(5_500)), None);
+    }
+
+    #[test]
+    fn an_empty_answer_changes_nothing() {
+        let mut outbox = Outbox::default();
+        outbox.push(CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter: 1 }));
+        send(&mut outbox, Mono(5_000), 10);
+        let before = outbox.clone();
+        outbox.sent(Mono(6_000), 1, 0);
+        assert_eq!(outbox, before);
+    }
+
+    #[test]
+    fn the_window_moves_with_the_acknowledgements() {
+        let mut outbox = Outbox::default();
+        for counter in 0..4 * WINDOW {
+            outbox.push(CommandRef::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
+        }
+        let all = usize::try_from(2 * WINDOW).unwrap();
+        send(&mut outbox, Mono(1_000), all);
+        outbox.acknowledge(2, Mono(1_001));
+        assert_eq!(send(&mut outbox, Mono(1_002), all).1.len(), 2);
+        assert!(!outbox.due(Mono(1_003)));
+    }
 }

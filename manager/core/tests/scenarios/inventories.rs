@@ -388,3 +388,20 @@ fn an_adoption_takes_neither_a_wrong_placement_nor_the_reported_name() {
     });
     assert_eq!(adopted.expect("it was adopted").job, None);
 }
+
+#[test]
+fn an_offer_that_its_agent_lost_takes_no_capacity() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("gang", 4);
+    f.exchange();
+    let (lost, _) = f.offer_of(uid);
+    let for_leadership = Some(f.world.state().leadership());
+    f.sync_changed("eu", |request| {
+        request.events.clear();
+        request.capacity = None;
+        request.inventory = Some(Inventory { for_leadership, ..Inventory::default() });
+    });
+    f.input(Input::Turn);
+    assert_eq!(f.phase(uid), Some(Phase::Dispatching), "{:#}", f.why(uid));
+    assert_ne!(f.offer_of(uid).0, lost);
+}

@@ -39,11 +39,13 @@ fn flag() -> Value {
 }
 
 fn offers(commands: &[Command]) -> Vec<&Offer> {
-    let offer = |command| match command {
-        &Command::Offer(ref offer) => Some(&**offer),
-        _ => None,
-    };
-    commands.iter().filter_map(offer).collect()
+    let mut offers = Vec::new();
+    for command in commands {
+        if let Command::Offer(offer) = command {
+            offers.push(&**offer);
+        }
+    }
+    offers
 }
 
 #[test]
@@ -106,4 +108,43 @@ fn guards_are_required_by_a_policy_or_by_a_manager_that_hosts_agents_by_now() {
         let [offer] = offers(&commands)[..] else { panic!("{commands:?}") };
         assert_eq!(offer.requires_guarded, required, "{policy:?}, {hosts_agents}");
     }
+}
+
+/// A gang is granted, and the answer with the grant is lost.
+fn granted_in_vain(mode: &str) -> (Fleet, Uid) {
+    let mut f = Fleet::new(EU);
+    let spec = json!({"applies": {"queues": ["cq"]}, "onClusterLoss": {"mode": mode}});
+    f.apply(vec![meridian_object("DispatchPolicy", "policy", spec)]);
+    let uid = f.submit("gang", 2);
+    f.exchange_news("eu");
+    let request = f.compose("eu", Lane::News);
+    drop(f.answer("eu", request));
+    assert_eq!(f.phase(uid), Some(Phase::Granted));
+    (f, uid)
+}
+
+fn has_grant(commands: &[Command]) -> bool {
+    commands.iter().any(|command| matches!(command, Command::Grant(_)))
+}
+
+#[test]
+fn a_lost_grant_is_sent_again_for_one_term() {
+    let (mut f, _) = granted_in_vain("Wait");
+    f.now += TERM.0 - 1;
+    assert!(has_grant(&f.sent_to_eu()));
+    let (mut f, uid) = granted_in_vain("Wait");
+    f.now += TERM.0;
+    let commands = f.sent_to_eu();
+    assert!(!has_grant(&commands) && commands.len() == 1, "{commands:?}");
+    assert!(matches!(commands[0], Command::Stop { uid: of, .. } if of == uid), "{commands:?}");
+}
+
+#[test]
+fn a_lost_grant_is_not_sent_again_once_its_gang_is_to_stop() {
+    let (mut f, uid) = granted_in_vain("Fence");
+    f.stop(uid);
+    assert_eq!(f.phase(uid), Some(Phase::Stopping));
+    f.now += 2_000;
+    let commands = f.sent_to_eu();
+    assert!(!has_grant(&commands) && !commands.is_empty(), "{commands:?}");
 }

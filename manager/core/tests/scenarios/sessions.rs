@@ -40,7 +40,7 @@ impl Fleet {
     }
 
     /// The agent in `eu` reports these events. Returns how many of them the manager took.
-    fn report(&mut self, events: Vec<Event>) -> u64 {
+    fn report_events(&mut self, events: Vec<Event>) -> u64 {
         let before = self.eu().events_through();
         let events_last = before + events.len() as u64;
         self.forge(|request| {
@@ -106,7 +106,7 @@ fn events_are_numbered_from_one_and_bounded() {
     }
     assert_eq!(f.eu().events_through(), taken, "nothing of a refused request is used");
     assert_eq!(
-        f.report(vec![event; EVENTS_MAX]),
+        f.report_events(vec![event; EVENTS_MAX]),
         EVENTS_MAX as u64,
         "an agent sends a backlog in such parts"
     );
@@ -231,11 +231,11 @@ fn new_reasons_for_the_same_wait_are_put_off_over_the_budget() {
     let offer = *f.world.state().workloads()[&uid].legs().keys().next().unwrap();
     let waiting = |reason: String| Event::Waiting { offer, uid, reason, estimate: None };
     let reasons = |n: usize| (0..EVENTS_MAX).map(move |at| waiting(format!("{:0500}", n * EVENTS_MAX + at)));
-    assert_eq!(f.report(reasons(0).collect()), EVENTS_MAX as u64);
-    let taken = f.report(reasons(1).collect());
+    assert_eq!(f.report_events(reasons(0).collect()), EVENTS_MAX as u64);
+    let taken = f.report_events(reasons(1).collect());
     assert!(taken < EVENTS_MAX as u64, "such reports could fill the journal");
     let known = reasons(1).nth(usize::try_from(taken).unwrap() - 1).unwrap();
-    assert_eq!(f.report(vec![known; 5]), 5, "a repeated reason isn't written");
+    assert_eq!(f.report_events(vec![known; 5]), 5, "a repeated reason isn't written");
 }
 
 #[test]
