@@ -31,7 +31,7 @@ const ROUNDS_MAX: usize = 400;
 fn cases() -> ProptestConfig {
     let usual = ProptestConfig::default();
     let rng_seed = if matches!(usual.rng_seed, RngSeed::Random) { RngSeed::Fixed(1) } else { usual.rng_seed };
-    ProptestConfig { cases: 300, failure_persistence: None, rng_seed, ..usual }
+    ProptestConfig { failure_persistence: None, rng_seed, ..usual }
 }
 
 proptest! {

@@ -35,7 +35,7 @@ impl Fleet {
         assert!(matches!(parked, Reply::Park), "{parked:?}");
     }
 
-    fn unpark(&mut self, name: &str, request: &SyncRequest) -> Box<SyncAnswer> {
+    pub(super) fn unpark(&mut self, name: &str, request: &SyncRequest) -> Box<SyncAnswer> {
         match self.input(Input::Unpark {
             cluster: name.into(),
             session: request.session,

@@ -405,3 +405,21 @@ fn an_offer_that_its_agent_lost_takes_no_capacity() {
     assert_eq!(f.phase(uid), Some(Phase::Dispatching), "{:#}", f.why(uid));
     assert_ne!(f.offer_of(uid).0, lost);
 }
+
+#[test]
+fn an_inventory_from_before_an_acknowledged_command_is_ignored() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("gang", 2);
+    f.exchange_news("eu");
+    let offers = vec![(f.offer_of(uid).0, uid)];
+    let mut late = f.compose("eu", Lane::News);
+    let for_leadership = Some(f.world.state().leadership());
+    late.inventory = Some(Inventory { for_leadership, offers, ..Inventory::default() });
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon("eu".into()) });
+    f.exchange_news("eu");
+    f.exchange_news("eu");
+    let is_quiet = |f: &Fleet| f.world.live().clusters()[&ClusterName::new("eu")].outbox().quiet();
+    assert!(is_quiet(&f), "the offer was withdrawn, and the agent knows it");
+    f.answer("eu", late);
+    assert!(is_quiet(&f));
+}

@@ -1,6 +1,7 @@
 //! When a parked poll must be answered before its time, and when it may go on waiting.
 
 use super::*;
+use meridian_shared::protocol::SyncRefusal;
 
 /// Renewals are due after this time.
 const STEP: Millis = Millis(TERM.0 / 16);
@@ -82,7 +83,7 @@ fn an_inventory_is_asked_for_at_once() {
 }
 
 #[test]
-fn the_name_of_a_joining_cluster_is_told_at_once() {
+fn the_name_of_a_joining_cluster_is_sent_at_once() {
     let mut f = Fleet::new(EU);
     f.apply(vec![cluster_object("us", "us-east4", "US")]);
     f.settle();
@@ -111,4 +112,16 @@ fn a_cluster_that_was_silent_gets_what_waits_for_it_with_its_first_request() {
     f.disconnected.clear();
     f.exchange();
     assert_eq!(f.phase(uid), Some(Phase::Dispatching));
+}
+
+#[test]
+fn the_poll_of_an_older_session_is_refused() {
+    let mut f = Fleet::new(EU);
+    let poll = f.compose("eu", Lane::Poll);
+    f.park("eu", &poll);
+    let store = f.agents[&ClusterName::new("eu")].durable().clone();
+    f.start_agent("eu", store, None);
+    f.exchange_news("eu");
+    let refused = f.unpark("eu", &poll);
+    assert!(matches!(*refused, SyncAnswer::Refused(SyncRefusal::Superseded { .. })), "{refused:?}");
 }
