@@ -24,6 +24,8 @@ const TEST_FAILED: i32 = 101;
 /// The test of the simulator, and the most time for all its seeds without a mutant.
 const SEEDS_TEST: &str = "every_promise_holds_in_every_seed";
 const SEEDS_LIMIT: Duration = Duration::from_secs(3_600);
+/// Tests that take longer come last.
+const SLOW: Duration = Duration::from_secs(1);
 /// Time of the tests in one process, so that a failure is noticed soon.
 const BATCH_MAX: Duration = Duration::from_millis(500);
 
@@ -148,9 +150,11 @@ fn verdict_of(
     if reaching.is_empty() {
         return Ok(Verdict::Unreached);
     }
-    // Tests of the same package know the rule best. Their order differs by mutant, so that no slow test is
-    // always among the first.
-    reaching.sort_by_key(|test| (test.binary.package != mutant.package, drawn(number, &test.name)));
+    // Tests of the same package know the rule best. Their order differs by mutant, so that no test is always
+    // among the first.
+    reaching.sort_by_key(|test| {
+        (test.took > SLOW, test.binary.package != mutant.package, drawn(number, &test.name))
+    });
     let mut took = Duration::ZERO;
     let mut rest = &reaching[..];
     while let Some(first) = rest.first()
