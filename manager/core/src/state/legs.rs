@@ -137,6 +137,10 @@ impl Legs {
         self.0.clear();
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// In the order of offer ids.
     pub fn iter(&self) -> impl Iterator<Item = (&OfferId, &Leg)> {
         self.0.iter().map(|(offer, leg)| (offer, leg))
