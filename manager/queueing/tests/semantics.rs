@@ -10,7 +10,13 @@ mod obstacles;
 mod overcommitted;
 #[path = "semantics/preemption.rs"]
 mod preemption;
+#[path = "semantics/quota.rs"]
+mod quota;
+#[path = "semantics/shares.rs"]
+mod shares;
 #[path = "semantics/stage.rs"]
 mod stage;
 #[path = "semantics/starvation.rs"]
 mod starvation;
+#[path = "semantics/usage_history.rs"]
+mod usage_history;
