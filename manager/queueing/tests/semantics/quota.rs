@@ -1,6 +1,6 @@
 //! Who gets quota within one cycle, what is reserved, and how shares and penalties count.
 
-use super::stage::{Amounts, hold, hold_as, id, new, queue, wait, world};
+use super::stage::{Amounts, hold, id, new, queue, wait, world};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
 use meridian_queueing::cycle::{self, CycleReport, EntryOutcome};
 use meridian_queueing::model::{
@@ -253,7 +253,7 @@ fn a_queue_that_can_reclaim_reserves_nothing_unless_it_starves() {
         let mut state = world(Settings { gates, ..Settings::default() }, |state| {
             let reclaiming = member(state, "reclaims", &[("gpu", 4)]);
             let reclaiming = QueueSetup { preemption: reclaims(PreemptionRule::Any), ..reclaiming };
-            vec![reclaiming, member(state, "borrows", &[("gpu", 1)])]
+            vec![reclaiming, member(state, "lends", &[("gpu", 1)]), member(state, "borrows", &[("gpu", 0)])]
         });
         let (reclaiming, borrows) = (id(&state, "reclaims"), id(&state, "borrows"));
         hold(&mut state, "holder", reclaiming, "f", &[("gpu", 4)]);
@@ -300,11 +300,10 @@ fn a_waiting_head_that_would_not_borrow_reserves_only_own_quota() {
     let (own, other) = (id(&state, "own"), id(&state, "other"));
     // It could preempt for one resource, but not for the other.
     hold(&mut state, "victim", own, "f", &[("cpu", 3)]);
-    hold_as(&mut state, "borrower", other, "f", 9, &[("gpu", 4)]);
+    hold(&mut state, "holder", other, "f", &[("cpu", 2), ("gpu", 4)]);
     let waits = wait(&mut state, "waits", own, 9, &[("cpu", 4), ("gpu", 4)]);
-    wait(&mut state, "dummy", other, 0, &[("cpu", 4)]);
-    let beside = state.find("dummy").expect("it waits");
-    // Of the cohort's eight, three are used. Only the one left of its own quota is reserved.
+    let beside = wait(&mut state, "beside", other, 0, &[("cpu", 2)]);
+    // Three of the cohort's eight are free. Only the one left of its own quota is reserved.
     assert_eq!(outcomes(&mut state, [waits, beside]), [EntryOutcome::NoCandidates, EntryOutcome::Admitted]);
 }
 
