@@ -83,12 +83,6 @@ impl QueueState {
         self.queue_at(node).filter(|queue| self.queue(*queue).setup.inactive.is_none())
     }
 
-    /// Queues of the tree of a node.
-    pub fn queues_below(&self, node: NodeId) -> Vec<QueueId> {
-        let tree = self.forest.node(node).tree;
-        self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).collect()
-    }
-
     /// Request of all pods of a shape for a resource.
     pub(crate) fn request_of(&self, shape: ShapeId, resource: ResourceId) -> i64 {
         self.catalog.request_of_shape(self.shape_of(shape), resource)

@@ -197,8 +197,11 @@ impl Forest {
         self.available_here(node, cell)
     }
 
-    /// Adds usage at a node, and at its ancestors as far as the node borrows it.
+    /// Adds usage at a node, and at its ancestors as far as the node borrows it. A negative amount is removed.
     pub fn add(&mut self, node: NodeId, cell: CellId, amount: Amount) {
+        if amount < Amount::ZERO {
+            return self.remove(node, cell, Amount::ZERO - amount);
+        }
         let (mut node, mut amount) = (node, amount);
         loop {
             let of = &mut self.nodes[node.index()];
@@ -214,6 +217,9 @@ impl Forest {
 
     /// Reverses one call of [`Self::add`].
     pub fn remove(&mut self, node: NodeId, cell: CellId, amount: Amount) {
+        if amount < Amount::ZERO {
+            return self.add(node, cell, Amount::ZERO - amount);
+        }
         let (mut node, mut amount) = (node, amount);
         loop {
             let of = &mut self.nodes[node.index()];

@@ -36,11 +36,6 @@ impl Share {
         Self { ratio, weight, dominant: None, borrowing: ratio > 0.0 }
     }
 
-    /// Less than the share of any node.
-    pub fn below_all() -> Self {
-        Self { ratio: -1.0, ..Self::none(WEIGHT_ONE) }
-    }
-
     /// Includes one resource. On a tie the resource that was included first is dominant.
     pub(crate) fn consider(&mut self, resource: ResourceId, borrowed: Amount, lendable: Amount) {
         if borrowed <= Amount::ZERO {

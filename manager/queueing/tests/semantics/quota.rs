@@ -9,7 +9,7 @@ use meridian_queueing::model::{
 };
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::quota::{CohortSetup, Quota, Quotas};
-use meridian_queueing::settings::{Gates, Settings};
+use meridian_queueing::settings::{FairSharing, Gates, Settings};
 use meridian_queueing::{Amount, NewWorkload, QueueState};
 use meridian_shared::topology::TopologyRequest;
 use meridian_topology::Node;
@@ -388,4 +388,38 @@ fn either_preemption_policy_allows_preemption() {
         assert!(allows(PreemptionRule::LowerPriority, never));
     }
     assert!(allows(PreemptionRule::Any, PreemptionRule::Any));
+}
+
+/// A slice that shrinks its first pod set and grows its second. Returns the CPUs that another queue may borrow,
+/// before and after two cycles.
+fn around_a_mixed_slice(settings: Settings, victim: bool) -> (i64, i64) {
+    let mut state = world(settings, |state| {
+        let grows = member(state, "grows", &[("cpu", 8), ("gpu", 4)]);
+        vec![preempts_within(grows), member(state, "other", &[("cpu", 0), ("gpu", 0)])]
+    });
+    let (grows, other, cpus) = (id(&state, "grows"), id(&state, "other"), key(&mut state, "cpu"));
+    let old = gang(&mut state, "n/old", grows, 5, &[(4, &[("cpu", 1)]), (1, &[("gpu", 1)])]);
+    hold_gang(&mut state, old);
+    if victim {
+        hold(&mut state, "n/victim", grows, "f", &[("gpu", 3)]);
+    }
+    let new = gang(&mut state, "n/new", grows, 5, &[(2, &[("cpu", 1)]), (3, &[("gpu", 1)])]);
+    wait_slice(&mut state, new, "n/old");
+    wait(&mut state, "n/beside", other, 0, &[("gpu", 4)]);
+    let before = state.available(other, cpus);
+    once(&mut state);
+    once(&mut state);
+    (before, state.available(other, cpus))
+}
+
+#[test]
+fn a_slice_that_preempts_and_shrinks_one_pod_set_leaves_no_usage_behind() {
+    assert_eq!(around_a_mixed_slice(Settings::default(), true), (4, 4));
+}
+
+#[test]
+fn with_fair_sharing_a_slice_that_starts_leaves_no_usage_behind() {
+    let fair = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };
+    // Two CPUs of the old slice are free afterwards.
+    assert_eq!(around_a_mixed_slice(fair, false), (4, 6));
 }
