@@ -124,7 +124,7 @@ fn explain_cluster(
             None if workload.phase().granted() => {
                 ("not-chosen", "the workload is in another cluster".to_owned(), String::new())
             }
-            None => ("unknown", "the workload's cluster queue is unknown".to_owned(), String::new()),
+            None => unevaluated_message(world, workload, now),
         },
     };
     json!({
@@ -172,6 +172,19 @@ fn able_message(world: &AskedWorld<'_>, case: &Case<'_>, now: Now) -> (&'static 
         Obstacle::Before(why) => (why.verdict(), why.message(world.asker), why.remedy(world.asker)),
         Obstacle::Behind(..) => waiting("the head of the workload's queue comes first"),
         Obstacle::AtClusters => waiting("offered in the next scheduling cycle"),
+    }
+}
+
+/// What keeps every cluster from being evaluated: the queue is built only once the rules are certain.
+fn unevaluated_message(
+    world: &AskedWorld<'_>,
+    workload: &Workload,
+    now: Now,
+) -> (&'static str, String, String) {
+    let recovers = world.held_back(workload, now.mono).then_some(Why::RecoveryOpen);
+    match recovers.or_else(|| world.rules_doubt()) {
+        Some(why) => (why.verdict(), why.message(world.asker), why.remedy(world.asker)),
+        None => ("unknown", "the workload's cluster queue is unknown".to_owned(), String::new()),
     }
 }
 

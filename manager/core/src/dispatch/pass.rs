@@ -41,14 +41,14 @@ fn has_unanswered_offer(turn: &Turn<'_>) -> bool {
 
 /// Admits, preempts and records pending reasons until nothing changes or the turn's budget is used up.
 pub(crate) fn schedule(turn: &mut Turn<'_>) {
-    reserved::end_preemption_backoffs(turn.world);
-    align::align(turn.world, turn.now.mono);
     // Rules in doubt may allow clusters that the newest rules forbid.
     if turn.world.state().rules_doubted().is_some()
         || (turn.world.config().planted.has(Bug::SlowClusterAwaited) && has_unanswered_offer(turn))
     {
         return;
     }
+    reserved::end_preemption_backoffs(turn.world);
+    align::align(turn.world, turn.now.mono);
     // Released before the starvation guard runs: a preemptor that is starved too can then get a new
     // reservation at once.
     let released = reserved::release_reservations(turn.world, turn.now.mono);

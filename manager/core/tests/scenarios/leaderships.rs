@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_manager_core::live::counts::Count;
+use meridian_manager_core::queue::pending_reasons::PendingReasons;
 
 impl Fleet {
     /// The same process begins another leadership in the world that it has.
@@ -47,16 +48,31 @@ fn sessions_are_opened_anew() {
 }
 
 #[test]
-fn the_first_turn_knows_the_queue_before_the_rules_are_confirmed() {
+fn at_every_cluster_it_is_said_that_the_rules_or_the_reports_are_missing() {
     let mut f = Fleet::new(EU);
     f.submit("holder", 4);
     f.settle();
     let uid = f.submit("gang", 2);
+    let at_eu = |f: &Fleet, uid| f.why(uid)["clusters"][0]["reason"].as_str().unwrap().to_owned();
     f.restart(2, RECOVERY);
     f.input(Input::Turn);
-    let why = f.why(uid);
-    assert!(why["summary"].as_str().unwrap().contains("not every cluster has reported"), "{why:#}");
-    assert_eq!(why["clusters"][0]["reason"], "its agent isn't connected", "{why:#}");
+    assert_eq!(at_eu(&f, uid), "the manager is recovering: not every cluster has reported what it runs");
+    let backup = f.world.snapshot();
+    f.lead_from_backup(&backup);
+    let new = f.submit("new", 2);
+    let reason = at_eu(&f, new);
+    assert!(reason.starts_with("policies and quotas may have changed"), "{reason}");
+}
+
+#[test]
+fn the_first_turn_finds_why_a_workload_waits() {
+    let mut f = Fleet::new(EU);
+    f.disconnected = vec!["eu".into()];
+    f.submit("gang", 2);
+    f.restart(2, None);
+    assert_eq!(*f.world.live().pending_reasons(), PendingReasons::default());
+    f.input(Input::Turn);
+    assert_ne!(*f.world.live().pending_reasons(), PendingReasons::default());
 }
 
 #[test]
