@@ -197,7 +197,8 @@ impl Forest {
         self.available_here(node, cell)
     }
 
-    /// Adds usage at a node, and at its ancestors as far as the node borrows it. A negative amount is removed.
+    /// Adds usage at a node, and at its ancestors as far as the node borrows it. A negative amount is
+    /// removed.
     pub fn add(&mut self, node: NodeId, cell: CellId, amount: Amount) {
         if amount < Amount::ZERO {
             return self.remove(node, cell, Amount::ZERO - amount);

@@ -1,4 +1,4 @@
-//! Who gets quota within one cycle, what is reserved, and how shares and penalties count.
+//! Which workloads get quota within one cycle, and what is reserved.
 
 use super::stage::{Amounts, hold, id, new, queue, wait, world};
 use meridian_queueing::capacity_model::UnlimitedCapacity;
@@ -390,20 +390,20 @@ fn either_preemption_policy_allows_preemption() {
     assert!(allows(PreemptionRule::Any, PreemptionRule::Any));
 }
 
-/// A slice that shrinks its first pod set and grows its second. Returns the CPUs that another queue may borrow,
-/// before and after two cycles.
+/// A slice with a smaller first pod set and a larger second one. Returns the CPUs that another queue may
+/// borrow, before and after two cycles.
 fn around_a_mixed_slice(settings: Settings, victim: bool) -> (i64, i64) {
     let mut state = world(settings, |state| {
-        let grows = member(state, "grows", &[("cpu", 8), ("gpu", 4)]);
-        vec![preempts_within(grows), member(state, "other", &[("cpu", 0), ("gpu", 0)])]
+        let asking = member(state, "asking", &[("cpu", 8), ("gpu", 4)]);
+        vec![preempts_within(asking), member(state, "other", &[("cpu", 0), ("gpu", 0)])]
     });
-    let (grows, other, cpus) = (id(&state, "grows"), id(&state, "other"), key(&mut state, "cpu"));
-    let old = gang(&mut state, "n/old", grows, 5, &[(4, &[("cpu", 1)]), (1, &[("gpu", 1)])]);
+    let (asking, other, cpus) = (id(&state, "asking"), id(&state, "other"), key(&mut state, "cpu"));
+    let old = gang(&mut state, "n/old", asking, 5, &[(4, &[("cpu", 1)]), (1, &[("gpu", 1)])]);
     hold_gang(&mut state, old);
     if victim {
-        hold(&mut state, "n/victim", grows, "f", &[("gpu", 3)]);
+        hold(&mut state, "n/victim", asking, "f", &[("gpu", 3)]);
     }
-    let new = gang(&mut state, "n/new", grows, 5, &[(2, &[("cpu", 1)]), (3, &[("gpu", 1)])]);
+    let new = gang(&mut state, "n/new", asking, 5, &[(2, &[("cpu", 1)]), (3, &[("gpu", 1)])]);
     wait_slice(&mut state, new, "n/old");
     wait(&mut state, "n/beside", other, 0, &[("gpu", 4)]);
     let before = state.available(other, cpus);
