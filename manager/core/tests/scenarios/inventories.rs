@@ -71,8 +71,7 @@ fn running() -> (Fleet, Uid, Fence) {
     (f, uid, fence)
 }
 
-/// A fleet of one cluster whose agent took the offer of a gang and holds capacity for it. It hasn't reported
-/// that yet.
+/// A fleet of one cluster. Its agent took the offer of a gang and holds capacity, which it hasn't reported.
 fn held() -> (Fleet, Uid, OfferId) {
     let mut f = Fleet::new(EU);
     let uid = f.submit("gang", 2);
