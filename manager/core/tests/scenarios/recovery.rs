@@ -108,8 +108,9 @@ fn an_operators_doubt_about_rules_outlasts_the_wait_for_members() {
     }
 }
 
-#[test]
-fn a_result_that_is_newer_than_the_journal_finishes_the_job_after_the_older_attempt() {
+/// By the journal an attempt of the job runs in a cluster that is silent. A later attempt, which the journal
+/// doesn't have, has succeeded elsewhere, and its agent reports that.
+fn succeeded_unknown_to_the_journal() -> (Fleet, Uid) {
     let mut f = Fleet::regions();
     let uid = f.submit("gang", 3);
     f.settle();
@@ -121,9 +122,27 @@ fn a_result_that_is_newer_than_the_journal_finishes_the_job_after_the_older_atte
     f.end_unreported(uid, EndResult::Succeeded);
     f.lead_from_backup(&backup);
     f.settle();
-    assert_eq!(f.phase(uid), Some(Phase::Stopping), "by the journal the first attempt runs");
+    assert_eq!(f.phase(uid), Some(Phase::Stopping));
+    (f, uid)
+}
+
+#[test]
+fn a_result_that_is_newer_than_the_journal_finishes_the_job_after_the_older_attempt() {
+    let (mut f, uid) = succeeded_unknown_to_the_journal();
     f.disconnected.clear();
     f.settle();
     f.settle();
     assert_eq!((f.phase(uid), f.running.len()), (Some(Phase::Finished), 0));
+}
+
+#[test]
+fn a_deleted_job_is_forgotten_after_the_older_attempt_although_it_succeeded() {
+    let (mut f, uid) = succeeded_unknown_to_the_journal();
+    let key = Key::namespaced(Kind::Job, "default", "gang");
+    f.write(vec![Change::Delete { key, uid: None, force: false }]);
+    assert_eq!(f.phase(uid), Some(Phase::Stopping));
+    f.disconnected.clear();
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(uid), None);
 }
