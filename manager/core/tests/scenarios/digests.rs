@@ -41,3 +41,14 @@ fn an_agent_with_another_digest_is_asked_once_in_a_while() {
         assert_eq!(f.world.live().counts().of(Count::DigestMismatches), mismatches);
     }
 }
+
+#[test]
+fn what_an_older_ledger_ran_is_no_part_of_the_digest() {
+    let mut f = Fleet::new(EU);
+    f.submit("gang", 2);
+    f.settle();
+    f.add_agent("eu", 9_999);
+    f.running.clear();
+    f.advance(Millis(TERM.0 - 2_000));
+    assert_eq!(f.world.live().counts().of(Count::DigestMismatches), 0);
+}

@@ -146,3 +146,17 @@ fn a_deleted_job_is_forgotten_after_the_older_attempt_although_it_succeeded() {
     f.settle();
     assert_eq!(f.phase(uid), None);
 }
+
+#[test]
+fn workloads_that_are_over_or_new_dont_prolong_recovery() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![policy(&json!({"mode": "Wait"}))]);
+    let over = f.submit("over", 2);
+    f.settle();
+    f.end(over, EndResult::Succeeded);
+    f.disconnected = vec!["eu".into()];
+    f.restart(2, RECOVERY);
+    f.submit("new", 2);
+    f.advance(Millis::secs(10));
+    assert_eq!((f.phase(over), f.is_recovering()), (Some(Phase::Finished), false));
+}
