@@ -174,15 +174,13 @@ impl Cycle<'_> {
         self.temporary.reserved.extend(taken);
     }
 
+    /// Counts what the entry needs in addition. What it will give back, as a smaller slice, isn't counted: it
+    /// is free only once the larger slice has ended.
     fn charge(&mut self, entry: &CycleEntry) -> Vec<(NodeId, CellId, Amount)> {
         let Some(node) = self.state.node_of(entry.workload) else { return Vec::new() };
-        let charges: Vec<_> =
-            self.net_charge(entry).into_iter().map(|(cell, amount)| (node, cell, amount)).collect();
+        let needed = |(cell, amount): (CellId, Amount)| (node, cell, amount.max(Amount::ZERO));
+        let charges: Vec<_> = self.net_charge(entry).into_iter().map(needed).collect();
         self.state.count_charges(&charges, true);
-        if charges.iter().any(|(_, _, amount)| *amount < Amount::ZERO) {
-            // The entry replaces a larger slice.
-            self.known_left.clear();
-        }
         self.state.place_assignment(entry.workload, &entry.assignment, true);
         self.temporary.assignments.push((entry.workload, entry.assignment.clone()));
         charges

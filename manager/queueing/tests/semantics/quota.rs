@@ -423,3 +423,30 @@ fn with_fair_sharing_a_slice_that_starts_leaves_no_usage_behind() {
     // Two CPUs of the old slice are free afterwards.
     assert_eq!(around_a_mixed_slice(fair, false), (4, 6));
 }
+
+/// A slice that gives back two CPUs, and preempts a workload for its GPUs.
+fn mixed_slice(state: &mut QueueState, queue: QueueId, priority: i64) -> WorkloadId {
+    let old = gang(state, "n/old", queue, priority, &[(4, &[("cpu", 1)]), (1, &[("gpu", 1)])]);
+    hold_gang(state, old);
+    hold(state, "n/victim", queue, "f", &[("gpu", 3)]);
+    let new = gang(state, "n/new", queue, priority, &[(2, &[("cpu", 1)]), (3, &[("gpu", 1)])]);
+    wait_slice(state, new, "n/old")
+}
+
+#[test]
+fn what_a_slice_will_give_back_is_not_given_away_before_it_starts() {
+    let mut state = world(Settings::default(), |state| {
+        let grows = preempts_within(member(state, "grows", &[("cpu", 14), ("gpu", 4)]));
+        let takes = ["first", "second"].map(|name| member(state, name, &[("cpu", 0)]));
+        [grows].into_iter().chain(takes).collect()
+    });
+    let [grows, first, second] = ["grows", "first", "second"].map(|name| id(&state, name));
+    let heads = [
+        mixed_slice(&mut state, grows, 9),
+        wait(&mut state, "n/first", first, 5, &[("cpu", 6)]),
+        wait(&mut state, "n/second", second, 1, &[("cpu", 6)]),
+    ];
+    let [slice, taken, last] = outcomes(&mut state, heads);
+    assert_eq!((slice, taken), (EntryOutcome::Preempting, EntryOutcome::Admitted));
+    assert_eq!(last, EntryOutcome::Deferred, "4 of 14 CPUs are left until the old slice has ended");
+}
