@@ -5,7 +5,7 @@
 //! journal doesn't name.
 
 use crate::config::Start;
-use crate::dispatch::{grants, offers, stops};
+use crate::dispatch::{grants, offers};
 use crate::facts::actor::Actor;
 use crate::facts::audit::{Action, Entry};
 use crate::facts::end::EvictionCause;
@@ -13,7 +13,6 @@ use crate::facts::outcome::{Bodies, Outcome};
 use crate::facts::record::{LeadershipFact, Record, WorkloadFact};
 use crate::facts::submission::RecoveryStart;
 use crate::live::leases::Lease;
-use crate::state::legs::leg::LegState;
 use crate::state::members::Member;
 use crate::state::workload::Workload;
 use crate::state::workload::phase::Phase;
@@ -286,36 +285,7 @@ pub(crate) fn close_recovery(turn: &mut Turn<'_>, by: Actor) {
         // Until now the manager with the original may have renewed leases.
         turn.world.live_mut().leases_mut().restart_all(turn.now.mono);
     }
-    stop_unconfirmed(turn);
     turn.capacity_changed();
-}
-
-/// Stops grants of earlier leaderships that no inventory contains. Instead of the grants, stops are sent, and
-/// the agents write tombstones.
-fn stop_unconfirmed(turn: &mut Turn<'_>) {
-    let unseen: Vec<(Uid, Fence)> = turn
-        .world
-        .state()
-        .workloads()
-        .iter()
-        .filter(|(_, w)| w.phase() == Phase::Granted)
-        .filter_map(|(uid, w)| {
-            w.right()
-                .filter(|(_, l)| !l.accepted() && l.state() == LegState::Granted)
-                .and_then(|(_, l)| l.fence())
-                .map(|f| (*uid, f))
-        })
-        .filter(|(_, f)| f.leadership != turn.world.state().leadership().id)
-        .collect();
-    for (uid, fence) in unseen {
-        stops::order_stop(
-            turn,
-            uid,
-            fence,
-            meridian_shared::protocol::StopReason::Superseded,
-            &Actor::System,
-        );
-    }
 }
 
 /// Closes recovery once every lease that an unknown run could hold has lapsed, unless the journal was

@@ -1,6 +1,7 @@
 //! How long recovery waits for clusters that report nothing, and what it holds back meanwhile.
 
 use super::*;
+use meridian_shared::lease::TERM_MAX;
 
 /// A policy for all queues with this reaction to the loss of a cluster.
 fn policy(on_loss: &Value) -> Value {
@@ -159,4 +160,31 @@ fn workloads_that_are_over_or_new_dont_prolong_recovery() {
     f.submit("new", 2);
     f.advance(Millis::secs(10));
     assert_eq!((f.phase(over), f.is_recovering()), (Some(Phase::Finished), false));
+}
+
+#[test]
+fn a_gang_whose_start_was_not_reported_goes_on_running_after_recovery_ended_by_time() {
+    let mut f = Fleet::new(EU);
+    let mut patient = policy(&json!({"mode": "Wait"}));
+    patient["spec"]["startTimeout"] = json!("100h");
+    f.apply(vec![patient]);
+    let uid = f.submit("gang", 2);
+    while f.running.is_empty() {
+        f.now += 20;
+        f.exchange_news("eu");
+        f.input(Input::Turn);
+    }
+    f.disconnected = vec!["eu".into()];
+    f.restart(2, Some(RecoveryStart { restored: false, members_unknown: true }));
+    f.confirm_rules();
+    f.settle();
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Granted), true));
+    f.now += 2 * TERM_MAX.0;
+    f.world.committed(Mono(f.now));
+    f.settle();
+    assert_eq!((f.phase(uid), f.is_recovering()), (Some(Phase::Granted), false));
+    f.disconnected.clear();
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(uid), f.running.len()), (Some(Phase::Running), 1));
 }
