@@ -68,10 +68,11 @@ fn at_every_cluster_it_is_said_that_the_rules_or_the_reports_are_missing() {
 fn the_first_turn_finds_why_a_workload_waits() {
     let mut f = Fleet::new(EU);
     f.disconnected = vec!["eu".into()];
+    f.advance(TERM);
     f.submit("gang", 2);
+    f.restart(2, None);
     // Its search for starved heads would start a pass too.
     f.world.config_mut().starvation_guard = None;
-    f.restart(2, None);
     assert_eq!(*f.world.live().pending_reasons(), PendingReasons::default());
     f.input(Input::Turn);
     assert_ne!(*f.world.live().pending_reasons(), PendingReasons::default());

@@ -125,3 +125,13 @@ fn the_poll_of_an_older_session_is_refused() {
     let refused = f.unpark("eu", &poll);
     assert!(matches!(*refused, SyncAnswer::Refused(SyncRefusal::Superseded { .. })), "{refused:?}");
 }
+
+#[test]
+fn a_new_session_waits_beside_other_members() {
+    let mut f = Fleet::regions();
+    f.settle();
+    let store = f.agents[&ClusterName::new("eu")].durable().clone();
+    f.start_agent("eu", store, None);
+    f.exchange_news("eu");
+    assert!(!f.owes("eu"), "it has acknowledged no record yet, and every member is admitted");
+}
