@@ -102,9 +102,7 @@ impl FileMedium {
         File::open(&self.path)?.sync_all()?;
         fs::hard_link(&self.path, &target.path)?;
         fs::remove_file(&self.path)?;
-        let parent =
-            target.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()
+        File::open(meridian_private_files::directory_of(&target.path))?.sync_all()
     }
 }
 
@@ -174,7 +172,7 @@ impl Medium for FileMedium {
 }
 
 /// Reserves space by writing, for filesystems that can't allocate space in another way.
-fn fill(mut file: &File) -> io::Result<()> {
+pub(super) fn fill(mut file: &File) -> io::Result<()> {
     const STEP: usize = 1 << 20;
     let zeros = vec![0; STEP];
     for _ in 0..RESERVE_BYTES / STEP as u64 {
@@ -237,13 +235,6 @@ impl Gate {
             }
         })
     }
-
-    fn lock(&self, taken: Result<bool, BackendError>) -> Result<bool, BackendError> {
-        if matches!(taken, Ok(true)) {
-            self.status.locked.store(true, Ordering::Release);
-        }
-        taken
-    }
 }
 
 impl StorageBackend for Gate {
@@ -271,28 +262,13 @@ impl StorageBackend for Gate {
         self.inner.close()
     }
 
+    // The only lock that the store takes: on the whole storage, when it opens.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.lock(self.inner.try_lock_range(start, end))
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.lock(self.inner.try_lock_shared_range(start, end))
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.inner.lock_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.inner.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.inner.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.inner.query_lock_range(start, end)
+        let taken = self.inner.try_lock_range(start, end);
+        if matches!(taken, Ok(true)) {
+            self.status.locked.store(true, Ordering::Release);
+        }
+        taken
     }
 }
 

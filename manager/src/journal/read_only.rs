@@ -106,9 +106,7 @@ impl Overlay {
     fn below(&self, written: &Written, page: u64) -> io::Result<Vec<u8>> {
         let (from, to) = (page * PAGE, ((page + 1) * PAGE).min(written.visible_len));
         let mut bytes = vec![0; index(PAGE)?];
-        if from < to {
-            self.inner.read(from, &mut bytes[..index(to - from)?])?;
-        }
+        self.inner.read(from, &mut bytes[..index(to.saturating_sub(from))?])?;
         Ok(bytes)
     }
 }
@@ -153,13 +151,11 @@ impl StorageBackend for Overlay {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut written = self.written();
-        if len < written.len {
-            written.visible_len = written.visible_len.min(len);
-            written.pages.split_off(&len.div_ceil(PAGE));
-            let edge = len / PAGE;
-            if let Some(page) = written.pages.get_mut(&edge) {
-                page[index(len % PAGE)?..].fill(0);
-            }
+        written.visible_len = written.visible_len.min(len);
+        written.pages.split_off(&len.div_ceil(PAGE));
+        let edge = len / PAGE;
+        if let Some(page) = written.pages.get_mut(&edge) {
+            page[index(len % PAGE)?..].fill(0);
         }
         written.len = len;
         Ok(())
@@ -192,35 +188,15 @@ impl StorageBackend for Overlay {
 
     // A file that is open for reading only can't be locked exclusively. A shared lock keeps managers out as
     // well, and lets others read at the same time. The length is read again under the lock, because the
-    // previous owner of the lock may have written until then.
+    // previous owner of the lock may have written until then. The store writes nothing before it has the lock.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         let taken = self.inner.try_lock_shared_range(start, end)?;
         let mut written = self.written();
-        if taken && written.pages.is_empty() {
+        if taken {
             let len = self.inner.len()?;
             (written.len, written.visible_len) = (len, len);
         }
         Ok(taken)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.inner.try_lock_shared_range(start, end)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.inner.lock_shared_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.inner.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.inner.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.inner.query_lock_range(start, end)
     }
 }
 
@@ -241,6 +217,26 @@ mod tests {
                 .prop_map(|(at, bytes)| Act::Write(at, bytes)),
             1 => (0..25_000_u64).prop_map(Act::Cut),
         ]
+    }
+
+    #[test]
+    fn the_lock_is_shared_and_released_when_the_overlay_closes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"some").unwrap();
+        let overlay = ReadOnlyMedium(FileMedium::new(&path)).backend().unwrap();
+        std::fs::write(&path, b"longer").unwrap();
+        assert_eq!(overlay.len().unwrap(), 4);
+        assert!(overlay.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
+        assert_eq!(overlay.len().unwrap(), 6, "a manager wrote until its end");
+        let writer = FileMedium::new(&path).backend().unwrap();
+        let is_free = || writer.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap();
+        assert!(!is_free());
+        overlay.close().unwrap();
+        assert!(is_free());
+        let late = ReadOnlyMedium(FileMedium::new(&path)).backend().unwrap();
+        assert!(!late.try_lock_range(Bound::Unbounded, Bound::Unbounded).unwrap());
+        assert!(ReadOnlyMedium(FileMedium::new(directory.path().join("none"))).drop_cache().is_err());
     }
 
     proptest! {

@@ -6,6 +6,8 @@ mod damage;
 mod full_disk;
 mod golden;
 mod marks;
+mod media;
+mod read_only;
 
 use super::faulty::{Faults, FaultyDisk};
 use super::{AuditCut, AuditNumber, Batch, Journal, RedbJournal, Snapshot};

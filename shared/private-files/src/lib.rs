@@ -105,13 +105,17 @@ fn write_new_file(path: &Path, text: &str) -> Result<PathBuf, Error> {
     }
 }
 
+/// The directory that a file is in.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    }
+}
+
 /// Makes the new name durable, because a flushed file without its directory entry is lost.
 fn flush_dir(path: &Path) -> Result<(), Error> {
-    let dir = match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => dir,
-        _ => Path::new("."),
-    };
-    File::open(dir).and_then(|d| d.sync_all()).map_err(failed("flush the directory of", path))
+    File::open(directory_of(path)).and_then(|d| d.sync_all()).map_err(failed("flush the directory of", path))
 }
 
 /// Removes a leftover file. Ignores an error, because the caller couldn't handle it.
@@ -144,6 +148,13 @@ mod tests {
         remove(&path).unwrap();
         remove(&path).unwrap();
         assert_eq!(read(&path).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_without_a_folder_is_in_the_current_one() {
+        let folders = ["key.pem", "a/key.pem", "/a/b/key.pem", "/"];
+        let folders = folders.map(|path| directory_of(Path::new(path)).to_str().unwrap());
+        assert_eq!(folders, [".", "a", "/a/b", "."]);
     }
 
     #[test]

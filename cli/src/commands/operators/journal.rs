@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use meridian_manager::journal::{Journal, ReadOnlyJournal, Snapshot};
 use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::{Config, World};
+use meridian_private_files::directory_of;
 use meridian_shared::mac::ReceiptKey;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -165,11 +166,10 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
     }
     // A manager that holds the journal would write to it during the copy.
     let held = ReadOnlyJournal::open(from).map_err(|error| Error::Refused(error.to_string()))?;
-    let (Some(directory), Some(name)) = (to.parent(), to.file_name()) else {
+    let Some(name) = to.file_name() else {
         return Err(Error::Refused(format!("`{}` is not a file name", to.display())));
     };
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let partial = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let partial = directory_of(to).join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = write_copy(from, &partial).map_err(|why| failed("write", &partial, &why));
     let checked =
         written.and_then(|()| inspect(&partial, false).map_err(|error| Error::Refused(error.to_string())));
@@ -180,7 +180,9 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
     let removed = std::fs::remove_file(&partial);
     drop(held);
     let found = placed?;
-    removed.and_then(|()| File::open(directory)?.sync_all()).map_err(|why| failed("sync", to, &why))?;
+    removed
+        .and_then(|()| File::open(directory_of(to))?.sync_all())
+        .map_err(|why| failed("sync", to, &why))?;
     Ok(found)
 }
 

@@ -37,9 +37,6 @@ impl RedbJournal {
             }
             write_batch(txn, batch, known)
         });
-        if aside && written.is_ok() {
-            self.shared.bodies_are_aside();
-        }
         let written = match written {
             Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => {
                 self.commit_with_reserve(batch, next)
@@ -243,4 +240,64 @@ fn write_snapshot(txn: &WriteTransaction, snapshot: &Snapshot, last: RecordNumbe
     }
     txn.open_table(LOG)?.retain_in(..=snapshot.through.0, |_, _| false)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::AuditNumber;
+    use meridian_shared::ids::Leadership;
+
+    const AFTER: RecordNumber = RecordNumber(4);
+
+    fn records(first: u64, records: Vec<Vec<u8>>) -> Batch {
+        let leadership = Leadership { epoch: 1, id: 1 };
+        Batch { first: RecordNumber(first), records, ..Batch::new(leadership, AFTER) }
+    }
+
+    #[test]
+    fn a_batch_is_as_large_as_its_limits_and_no_larger() {
+        let is_valid = |batch: &Batch| validate(batch, RecordNumber(0)).is_ok();
+        let of = |bytes| is_valid(&records(5, vec![vec![0; bytes]]));
+        assert_eq!([VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1, VALUE_BYTES_MAX + 2].map(of), [true, false, false]);
+        let whole = BATCH_BYTES_MAX / VALUE_BYTES_MAX;
+        let more = |bytes| {
+            let mut all = vec![vec![0; VALUE_BYTES_MAX]; whole];
+            all.push(vec![0; bytes]);
+            is_valid(&records(5, all))
+        };
+        assert_eq!([0, 1, 2].map(more), [true, false, false]);
+        let last = |number| is_valid(&records(number, vec![vec![]; 2]));
+        assert_eq!([u64::MAX - 2, u64::MAX - 1, u64::MAX].map(last), [true, false, false]);
+        assert_eq!([AFTER.0 - 1, AFTER.0, AFTER.0 + 1].map(last), [false, false, true]);
+    }
+
+    #[test]
+    fn a_cut_repeats_the_last_one_or_adds_a_segment() {
+        let cut = |segments, through, first| AuditCut {
+            segments,
+            through: AuditNumber(through),
+            seal: [segments as u8; 32],
+            first: AuditNumber(first),
+        };
+        let before = cut(2, 10, 5);
+        let is_valid = |cut: &AuditCut| validate_cut(cut, &before, 30).is_ok();
+        for valid in [cut(2, 10, 5), cut(2, 10, 11), cut(3, 11, 5), cut(3, 28, 29)] {
+            assert!(is_valid(&valid), "{valid:?}");
+        }
+        let other_seal = AuditCut { seal: [9; 32], ..before };
+        for bad in [
+            other_seal,
+            cut(2, 11, 5), // other lines in the same segment
+            cut(3, 10, 5), // a segment without lines
+            cut(3, 9, 5),
+            cut(4, 11, 5), // a segment is left out
+            cut(1, 11, 5),
+            cut(3, 12, 4),  // lines that are gone
+            cut(3, 12, 14), // drops a line that is in no segment
+            cut(3, 29, 20), // takes the newest line
+        ] {
+            assert!(!is_valid(&bad), "{bad:?}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(super) struct SharedStore {
     pub(super) slot: RwLock<Option<Database>>,
     pub(super) place: String,
-    /// Whether a page of the table of bodies was found to be damaged, and the table isn't set aside yet.
+    /// Whether a page of the table of bodies was found to be damaged.
     body_pages_damaged: AtomicBool,
 }
 
@@ -89,11 +89,6 @@ impl SharedStore {
     pub(super) fn must_set_bodies_aside(&self, mut hashes: impl Iterator<Item = ContentHash>) -> bool {
         let found = hashes.any(|hash| matches!(self.body_value(hash), Err(Error::Damaged { .. })));
         found || self.body_pages_damaged.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the table of bodies was set aside.
-    pub(super) fn bodies_are_aside(&self) {
-        self.body_pages_damaged.store(false, Ordering::Relaxed);
     }
 
     fn state(&self, txn: &ReadTransaction) -> Result<State, Failure> {

@@ -1,7 +1,7 @@
 //! What a caller sees on a disk without faults.
 
 use super::*;
-use crate::journal::{Error, ReloadOutcome};
+use crate::journal::{Error, Part, ReloadOutcome, Verified};
 use std::path::Path;
 
 #[test]
@@ -176,6 +176,31 @@ fn an_embedded_journal_cannot_be_followed() {
     let (_, journal) = fresh();
     assert!(matches!(journal.follow(RecordNumber(0)), Err(Error::NotFollowable { .. })));
 }
+
+#[test]
+fn another_writer_that_only_accepts_the_file_is_noticed() {
+    let (disk, mut old) = fresh();
+    disk.fail_syncs(1);
+    assert!(old.heartbeat().is_err());
+    assert_ne!(old.reload().unwrap(), ReloadOutcome::ForeignWriter);
+    disk.break_lock();
+    RedbJournal::open_on(disk.clone()).unwrap().accept_identity().unwrap();
+    assert_eq!(old.reload().unwrap(), ReloadOutcome::ForeignWriter);
+}
+
+#[test]
+fn the_audit_log_is_verified_in_steps() {
+    let (_, mut journal) = fresh();
+    journal.commit(&Batch { audit: vec![b"ten bytes.".to_vec(); 5], ..batch(&journal, &[]) }).unwrap();
+    let reader = journal.reader();
+    let step = |from, most| {
+        let Verified { bytes, next } = reader.verify(Part::Audit, from, most).unwrap();
+        (bytes, next)
+    };
+    assert_eq!([step(0, 19), step(0, 20), step(0, 21)], [(20, Some(3)), (20, Some(3)), (30, Some(4))]);
+    assert_eq!([step(4, 20), step(5, 20), step(6, 20)], [(20, Some(6)), (10, None), (0, None)]);
+}
+
 #[test]
 fn only_one_manager_opens_a_journal() {
     let directory = tempfile::tempdir().unwrap();

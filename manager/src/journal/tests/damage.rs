@@ -4,6 +4,7 @@
 use super::*;
 use crate::journal::medium::{Gate, Medium};
 use crate::journal::{Error, Part, Verified};
+use ::redb::{ReadableDatabase, TableHandle};
 use std::fs;
 
 /// The image of a journal with something in every table, and what it holds.
@@ -212,30 +213,49 @@ fn a_damaged_body_is_repaired_by_writing_it_again() {
     assert_eq!(journal.reader().body(hash).unwrap().as_deref(), Some(BODY));
 }
 
+/// A journal of 40 bodies, of which one page was zeroed.
+struct ZeroedPage {
+    disk: FaultyDisk,
+    bodies: Vec<Vec<u8>>,
+    hashes: Vec<ContentHash>,
+}
+
+impl ZeroedPage {
+    /// Body 7 is in the zeroed page.
+    fn new() -> Self {
+        const PAGE: usize = 4_096;
+        let bodies: Vec<Vec<u8>> =
+            (0..40_u8).map(|n| format!("manifest {n:02} ").repeat(40).into_bytes()).collect();
+        let hashes: Vec<ContentHash> = bodies.iter().map(|body| ContentHash::of(body)).collect();
+        let (disk, mut journal) = fresh();
+        let all = Batch {
+            bodies: hashes.iter().copied().zip(bodies.iter().cloned()).collect(),
+            ..batch(&journal, &["a"])
+        };
+        journal.commit(&all).unwrap();
+        drop(journal);
+        let mut image = disk.image();
+        let text = b"manifest 07 manifest 07";
+        let found: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(text)).collect();
+        found.into_iter().for_each(|at| image[at / PAGE * PAGE..][..PAGE].fill(0));
+        Self { disk: FaultyDisk::from_image(image, 1, 42, Faults::default()), bodies, hashes }
+    }
+
+    /// Numbers of the bodies that can be read.
+    fn readable(&self, journal: &RedbJournal) -> Vec<usize> {
+        let reader = journal.reader();
+        let is_readable = |n: &usize| reader.body(self.hashes[*n]).is_ok_and(|body| body.is_some());
+        (0..40).filter(is_readable).collect()
+    }
+}
+
 #[test]
 fn a_zeroed_page_of_bodies_stops_no_commit() {
-    const PAGE: usize = 4_096;
-    let bodies: Vec<Vec<u8>> =
-        (0..40_u8).map(|n| format!("manifest {n:02} ").repeat(40).into_bytes()).collect();
-    let hashes: Vec<ContentHash> = bodies.iter().map(|body| ContentHash::of(body)).collect();
-    let (disk, mut journal) = fresh();
-    let all = Batch {
-        bodies: hashes.iter().copied().zip(bodies.iter().cloned()).collect(),
-        ..batch(&journal, &["a"])
-    };
-    journal.commit(&all).unwrap();
-    drop(journal);
-    let mut image = disk.image();
-    let text = b"manifest 07 manifest 07";
-    let found: Vec<usize> = (0..image.len()).filter(|at| image[*at..].starts_with(text)).collect();
-    found.into_iter().for_each(|at| image[at / PAGE * PAGE..][..PAGE].fill(0));
-    let mut journal = open(image).unwrap();
+    let damaged = ZeroedPage::new();
+    let (hashes, bodies) = (&damaged.hashes, &damaged.bodies);
+    let mut journal = RedbJournal::open_on(damaged.disk.clone()).unwrap();
     let reader = journal.reader();
-    let readable = || {
-        let is_readable = |hash: &&ContentHash| reader.body(**hash).is_ok_and(|body| body.is_some());
-        hashes.iter().filter(is_readable).count()
-    };
-    let before = readable();
+    let before = damaged.readable(&journal).len();
     assert!((1..40).contains(&before), "{before}");
     assert!(matches!(reader.body(hashes[7]), Err(Error::Damaged { .. })));
     // every page is written to: bodies are dropped, repaired and added
@@ -251,7 +271,24 @@ fn a_zeroed_page_of_bodies_stops_no_commit() {
     }
     assert_eq!(reader.body(hashes[7]).unwrap().as_deref(), Some(&bodies[7][..]), "repaired");
     assert!(new.iter().all(|body| reader.body(ContentHash::of(body)).unwrap().as_deref() == Some(&body[..])));
-    assert_eq!(readable(), before + 1);
+    assert_eq!(damaged.readable(&journal).len(), before + 1);
+}
+
+#[test]
+fn bodies_are_set_aside_once_a_page_of_them_is_found_damaged() {
+    for is_read_first in [false, true] {
+        let damaged = ZeroedPage::new();
+        let mut journal = RedbJournal::open_on(damaged.disk.clone()).unwrap();
+        let intact = if is_read_first { damaged.readable(&journal)[0] } else { 7 };
+        let again = (damaged.hashes[intact], damaged.bodies[intact].clone());
+        journal.commit(&Batch { bodies: vec![again], ..batch(&journal, &["b"]) }).unwrap();
+        drop(journal);
+        let gate = Gate::new(damaged.disk.backend().unwrap()).0;
+        let database = ::redb::Database::builder().create_with_backend(gate).unwrap();
+        let read = database.begin_read().unwrap();
+        let names: Vec<_> = read.list_tables().unwrap().map(|table| table.name().to_owned()).collect();
+        assert!(names.iter().any(|name| name == "body-aside"), "{names:?}");
+    }
 }
 
 #[test]

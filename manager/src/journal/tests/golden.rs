@@ -4,7 +4,8 @@
 use super::*;
 use crate::journal::Meta;
 use crate::journal::encoding::{
-    FORMAT, MetaRow, SnapshotRow, State, Table, seal, seal_record, split_record, unseal,
+    FORMAT, MetaRow, SnapshotRow, State, Table, decode_cut, encode_cut, seal, seal_record, split_record,
+    unseal,
 };
 use crate::journal::mark::{BootId, Mark};
 use crate::journal::medium::FileIdentity;
@@ -114,8 +115,9 @@ fn the_checked_in_bytes_are_read() {
 #[test]
 fn a_value_is_valid_only_under_its_key_and_version() {
     let (value, _) = seal(Table::Log, 5, b"payload");
-    assert!(unseal(Table::Log, 6, &value).is_err());
-    assert!(unseal(Table::Audit, 5, &value).is_err());
+    let refused = |table, key| unseal(table, key, &value).unwrap_err();
+    assert_eq!(refused(Table::Log, 6), "entry `6` of `log` fails its check");
+    assert_eq!(refused(Table::Audit, 5), "entry `5` of `audit` fails its check");
     assert!(unseal(Table::Log, 5, &value[..value.len() - 1]).is_err());
     assert!(unseal(Table::Log, 5, &value[..3]).is_err());
     let mut later = value.clone();
@@ -126,4 +128,25 @@ fn a_value_is_valid_only_under_its_key_and_version() {
         rotten[at] ^= 0x10;
         assert!(unseal(Table::Log, 5, &rotten).is_err(), "byte {at}");
     }
+}
+
+#[test]
+fn a_row_of_another_length_is_refused() {
+    let cut = AuditCut { segments: 3, through: AuditNumber(40), seal: [7; 32], first: AuditNumber(9) };
+    let snapshot = SnapshotRow::of(RecordNumber(1), b"world");
+    let rows: [(u128, Vec<u8>, &dyn Fn(&[u8]) -> Option<String>); 4] = [
+        (1, meta().encode(), &|row| MetaRow::decode(row).err()),
+        (2, state().encode(), &|row| State::decode(row).err()),
+        (3, snapshot.encode(), &|row| SnapshotRow::decode(row).err()),
+        (4, encode_cut(&cut), &|row| decode_cut(row).err()),
+    ];
+    for (key, row, refusal) in rows {
+        assert_eq!(refusal(&row), None, "row {key}");
+        let payload = unseal(Table::Meta, key, &row).unwrap();
+        let resealed = |payload: &[u8]| seal(Table::Meta, key, payload).0;
+        let (shorter, longer) = (resealed(&payload[1..]), resealed(&[payload, b"x"].concat()));
+        assert_eq!(refusal(&shorter).unwrap(), "one of the journal's own rows is too short");
+        assert_eq!(refusal(&longer).unwrap(), "one of the journal's own rows is too long");
+    }
+    assert_eq!(decode_cut(&encode_cut(&cut)).unwrap(), cut);
 }

@@ -5,6 +5,7 @@ use crate::journal::mark::{self, BootId, Mark, MarkWriter};
 use meridian_shared::time::{Millis, Mono};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 const BOOT: BootId = BootId(3);
 const NOW: Mono = Mono(100_000);
@@ -139,6 +140,8 @@ fn torn_long_shared_and_linked_marks_are_ignored() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(mark::read(directory.path(), ID), None, "other users may write it");
     assert!(MarkWriter::open(directory.path(), ID).is_err());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
+    assert_eq!(mark::read(directory.path(), ID), None, "a group may write it");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let elsewhere = directory.path().join("elsewhere");
     fs::rename(&path, &elsewhere).unwrap();
@@ -146,4 +149,39 @@ fn torn_long_shared_and_linked_marks_are_ignored() {
     assert_eq!(mark::read(directory.path(), ID), None, "a link");
     assert!(MarkWriter::open(directory.path(), ID).is_err());
     drop(writer);
+}
+
+#[test]
+fn the_file_of_a_mark_is_for_its_manager_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = mark::path(directory.path(), ID);
+    let _writer = MarkWriter::open(directory.path(), ID).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let open: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok).collect();
+    let ours = open.iter().find(|open| fs::read_link(open.path()).is_ok_and(|file| file == path)).unwrap();
+    let about = fs::read_to_string(Path::new("/proc/self/fdinfo").join(ours.file_name())).unwrap();
+    let flags = about.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+    let flags = u32::from_str_radix(flags, 8).unwrap();
+    assert_ne!(
+        flags & rustix::fs::OFlags::CLOEXEC.bits(),
+        0,
+        "a program that the manager starts doesn't inherit it"
+    );
+
+    fs::hard_link(&path, directory.path().join("second-name")).unwrap();
+    assert_eq!(mark::read(directory.path(), ID), None);
+    assert!(MarkWriter::open(directory.path(), ID).is_err());
+}
+
+#[test]
+fn a_pipe_in_place_of_a_mark_is_ignored_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = mark::path(directory.path(), ID);
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+    assert_eq!(mark::read(directory.path(), ID), None);
+    assert!(MarkWriter::open(directory.path(), ID).is_err());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(mark::remove(directory.path(), ID).is_err(), "what can't be removed is said");
 }
