@@ -134,19 +134,17 @@ fn a_value_is_valid_only_under_its_key_and_version() {
 fn a_row_of_another_length_is_refused() {
     let cut = AuditCut { segments: 3, through: AuditNumber(40), seal: [7; 32], first: AuditNumber(9) };
     let snapshot = SnapshotRow::of(RecordNumber(1), b"world");
-    let rows: [(u128, Vec<u8>, &dyn Fn(&[u8]) -> Option<String>); 4] = [
-        (1, meta().encode(), &|row| MetaRow::decode(row).err()),
-        (2, state().encode(), &|row| State::decode(row).err()),
-        (3, snapshot.encode(), &|row| SnapshotRow::decode(row).err()),
-        (4, encode_cut(&cut), &|row| decode_cut(row).err()),
-    ];
-    for (key, row, refusal) in rows {
+    let check = |key: u128, row: Vec<u8>, refusal: &dyn Fn(&[u8]) -> Option<String>| {
         assert_eq!(refusal(&row), None, "row {key}");
         let payload = unseal(Table::Meta, key, &row).unwrap();
         let resealed = |payload: &[u8]| seal(Table::Meta, key, payload).0;
         let (shorter, longer) = (resealed(&payload[1..]), resealed(&[payload, b"x"].concat()));
         assert_eq!(refusal(&shorter).unwrap(), "one of the journal's own rows is too short");
         assert_eq!(refusal(&longer).unwrap(), "one of the journal's own rows is too long");
-    }
+    };
+    check(1, meta().encode(), &|row| MetaRow::decode(row).err());
+    check(2, state().encode(), &|row| State::decode(row).err());
+    check(3, snapshot.encode(), &|row| SnapshotRow::decode(row).err());
+    check(4, encode_cut(&cut), &|row| decode_cut(row).err());
     assert_eq!(decode_cut(&encode_cut(&cut)).unwrap(), cut);
 }
