@@ -36,7 +36,7 @@ impl Share {
         Self { ratio, weight, dominant: None, borrowing: ratio > 0.0 }
     }
 
-    /// Includes one resource. On a tie the resource that was included first is dominant.
+    /// Includes one resource. On a tie the one with the lower id is dominant.
     pub(crate) fn consider(&mut self, resource: ResourceId, borrowed: Amount, lendable: Amount) {
         if borrowed <= Amount::ZERO {
             return;
@@ -85,5 +85,47 @@ impl Share {
             // Neither is NaN, and zero is never negative.
             (false, false) => self.weighted().total_cmp(&other.weighted()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The share of a node by what it borrowed of each resource, and what it could borrow.
+    fn share(parts: &[(u32, i64, i64)]) -> Share {
+        let mut share = Share::none(WEIGHT_ONE);
+        for (resource, borrowed, lendable) in parts {
+            share.consider(ResourceId(*resource), Amount(*borrowed), Amount(*lendable));
+        }
+        share
+    }
+
+    #[test]
+    fn the_largest_ratio_is_dominant_and_on_a_tie_the_lower_id() {
+        let dominant = |parts| {
+            let Share { ratio, dominant, .. } = share(parts);
+            (ratio, dominant.map(|resource| resource.0))
+        };
+        assert_eq!(dominant(&[(1, 3, 10), (0, 2, 10)]), (300.0, Some(1)));
+        assert_eq!(dominant(&[(0, 2, 10), (1, 3, 10)]), (300.0, Some(1)));
+        assert_eq!(dominant(&[(1, 3, 10), (0, 6, 20)]), (300.0, Some(0)));
+        assert_eq!(dominant(&[(0, 6, 20), (1, 3, 10)]), (300.0, Some(0)));
+    }
+
+    #[test]
+    fn what_nobody_lends_has_no_ratio() {
+        assert_eq!(share(&[(0, 3, 0)]), Share { borrowing: true, ..Share::none(WEIGHT_ONE) });
+        assert_eq!(share(&[(0, 0, 9), (1, -1, 9)]), Share::none(WEIGHT_ONE));
+    }
+
+    #[test]
+    fn borrowing_with_weight_zero_exceeds_every_other_share() {
+        let (unlimited, more, finite) =
+            (Share::of_ratio(1.0, 0), Share::of_ratio(2.0, 0), Share::of_ratio(1e12, 1));
+        assert!(unlimited.is_infinite() && !finite.is_infinite());
+        assert_eq!(unlimited.order(&finite), Ordering::Greater);
+        assert_eq!(finite.order(&unlimited), Ordering::Less);
+        assert_eq!(unlimited.order(&more), Ordering::Less);
     }
 }

@@ -1,7 +1,7 @@
 //! Shares and heights in the tree of cohorts.
 
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::quota::{CohortSetup, Forest, Leaf, Quota, Quotas, Share, WEIGHT_ONE};
+use meridian_queueing::quota::{CellId, CohortSetup, Forest, Leaf, NodeId, Quota, Quotas, Share, WEIGHT_ONE};
 use meridian_queueing::{Amount, QueueState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +35,21 @@ fn a_share_counts_each_resource_alone_and_is_divided_by_the_weight() {
     forest.add(borrower, cell, Amount(2));
     let share = forest.share(borrower);
     assert_eq!((share.dominant, share.weighted()), (Some(GPU), 100.0), "a fifth, with weight two");
+}
+
+#[test]
+fn a_negative_amount_is_added_by_its_removal() {
+    let leaves =
+        [leaf("borrower", "c", &[(GPU, 1)], WEIGHT_ONE), leaf("lender", "c", &[(GPU, 10)], WEIGHT_ONE)];
+    let (mut forest, places) = Forest::build(&BTreeMap::new(), &leaves);
+    let [borrower, lender] = [0, 1].map(|at: usize| places[at].expect("it is in no cycle"));
+    let cell = forest.cell_id(forest.node(borrower).tree, (FLAVOR, GPU));
+    let mut left = |change: fn(&mut Forest, NodeId, CellId)| {
+        change(&mut forest, borrower, cell);
+        (forest.available(borrower, cell).0, forest.available(lender, cell).0)
+    };
+    assert_eq!(left(|forest, node, cell| forest.remove(node, cell, Amount(-4))), (7, 7));
+    assert_eq!(left(|forest, node, cell| forest.add(node, cell, Amount(-4))), (11, 11));
 }
 
 #[test]

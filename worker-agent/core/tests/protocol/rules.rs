@@ -12,7 +12,7 @@ impl Bench {
     /// The boot time at which the started gang must have ended.
     fn deadline(&self) -> Option<Mono> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Start(start) => Some(start.deadline.expect("a lease")),
+            Effect::Start(start) => Some(start.lapses()),
             _ => None,
         })
     }

@@ -1,7 +1,8 @@
 //! What the shell reads of an agent.
 
 use super::*;
-use meridian_agent_core::RunnerEvent;
+use meridian_agent_core::runtime::NEVER;
+use meridian_agent_core::{RunnerEvent, Start};
 use meridian_shared::lease::stop_budget;
 
 #[test]
@@ -78,7 +79,16 @@ fn the_shell_gets_writes_and_effects_of_a_turn() {
     let response = bench.response(&request, vec![grant()]);
     let out = bench.agent.apply(bench.now, Input::Answer(Box::new(SyncAnswer::Ok(Box::new(response)))));
     assert!(out.store().iter().any(|op| op.key.starts_with("run/")));
-    assert!(out.effects().iter().any(|effect| matches!(effect, Effect::Start(_))));
+    let start = out.effects().iter().find_map(|effect| match effect {
+        Effect::Start(start) => Some((**start).clone()),
+        _ => None,
+    });
+    let start = start.expect("it starts");
+    assert_eq!(Some(start.lapses()), start.deadline);
+    assert_eq!(Start { deadline: None, ..start }.lapses(), NEVER);
+    let effects = out.effects().to_vec();
+    assert_eq!(out.clone().into_effects(), effects);
+    assert_eq!(out.clone().into_parts(), (out.store().to_vec(), effects));
     bench.take(out);
 }
 
