@@ -188,7 +188,7 @@ impl StorageBackend for Overlay {
 
     // A file that is open for reading only can't be locked exclusively. A shared lock keeps managers out as
     // well, and lets others read at the same time. The length is read again under the lock, because the
-    // previous owner of the lock may have written until then. The store writes nothing before it has the lock.
+    // previous owner of the lock may have written until then. The store locks before it writes.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         let taken = self.inner.try_lock_shared_range(start, end)?;
         let mut written = self.written();

@@ -436,13 +436,13 @@ fn mixed_slice(state: &mut QueueState, queue: QueueId, priority: i64) -> Workloa
 #[test]
 fn what_a_slice_will_give_back_is_not_given_away_before_it_starts() {
     let mut state = world(Settings::default(), |state| {
-        let grows = preempts_within(member(state, "grows", &[("cpu", 14), ("gpu", 4)]));
+        let asking = preempts_within(member(state, "asking", &[("cpu", 14), ("gpu", 4)]));
         let takes = ["first", "second"].map(|name| member(state, name, &[("cpu", 0)]));
-        [grows].into_iter().chain(takes).collect()
+        [asking].into_iter().chain(takes).collect()
     });
-    let [grows, first, second] = ["grows", "first", "second"].map(|name| id(&state, name));
+    let [asking, first, second] = ["asking", "first", "second"].map(|name| id(&state, name));
     let heads = [
-        mixed_slice(&mut state, grows, 9),
+        mixed_slice(&mut state, asking, 9),
         wait(&mut state, "n/first", first, 5, &[("cpu", 6)]),
         wait(&mut state, "n/second", second, 1, &[("cpu", 6)]),
     ];

@@ -1,4 +1,4 @@
-//! A journal opened for reading only: who may have it open beside whom.
+//! A journal opened for reading only: which processes may have it open at the same time.
 
 use super::*;
 use crate::journal::{Error, ReadOnlyJournal};
