@@ -262,9 +262,8 @@ mod tests {
         assert_eq!([VALUE_BYTES_MAX, VALUE_BYTES_MAX + 1, VALUE_BYTES_MAX + 2].map(of), [true, false, false]);
         let whole = BATCH_BYTES_MAX / VALUE_BYTES_MAX;
         let more = |bytes| {
-            let mut all = vec![vec![0; VALUE_BYTES_MAX]; whole];
-            all.push(vec![0; bytes]);
-            is_valid(&records(5, all))
+            let sizes = std::iter::repeat_n(VALUE_BYTES_MAX, whole).chain([bytes]);
+            is_valid(&records(5, sizes.map(|bytes| vec![0; bytes]).collect()))
         };
         assert_eq!([0, 1, 2].map(more), [true, false, false]);
         let last = |number| is_valid(&records(number, vec![vec![]; 2]));
