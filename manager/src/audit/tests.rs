@@ -1,5 +1,6 @@
 //! Rotation, export, retention and proof, with a real journal on a disk that fails and files in a directory.
 
+mod files;
 mod scrub;
 
 use super::Error;
