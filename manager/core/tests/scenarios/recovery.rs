@@ -148,6 +148,36 @@ fn a_deleted_job_is_forgotten_after_the_older_attempt_although_it_succeeded() {
     assert_eq!(f.phase(uid), None);
 }
 
+/// By the journal an attempt of the job runs. It has succeeded, and a later attempt, which the journal doesn't
+/// have, has failed.
+#[test]
+fn a_job_that_has_finished_learns_no_other_result() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("gang", 3);
+    f.settle();
+    let backup = f.world.snapshot();
+    let first = ClusterName::new(f.cluster_of(uid).unwrap());
+    f.disconnected = vec![first.clone()];
+    f.end_unreported(uid, EndResult::Succeeded);
+    f.advance(Millis::secs(12));
+    let second = ClusterName::new(f.cluster_of(uid).expect("it runs again"));
+    f.end_unreported(
+        uid,
+        EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: String::new() },
+    );
+    f.lead_from_backup(&backup);
+    f.disconnected = vec![second];
+    f.settle();
+    f.settle();
+    let result = |f: &Fleet| f.world.state().workloads()[&uid].finished().map(|end| format!("{end:?}"));
+    let finished = result(&f);
+    assert_eq!(f.phase(uid), Some(Phase::Finished));
+    f.disconnected.clear();
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(uid), result(&f)), (Some(Phase::Finished), finished));
+}
+
 #[test]
 fn workloads_that_are_over_or_new_dont_prolong_recovery() {
     let mut f = Fleet::new(EU);
