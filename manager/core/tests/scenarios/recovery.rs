@@ -148,8 +148,8 @@ fn a_deleted_job_is_forgotten_after_the_older_attempt_although_it_succeeded() {
     assert_eq!(f.phase(uid), None);
 }
 
-/// By the journal an attempt of the job runs. It has succeeded, and a later attempt, which the journal doesn't
-/// have, has failed.
+/// By the journal an attempt of the job runs. It has succeeded, and a later attempt has failed, which the
+/// journal doesn't have.
 #[test]
 fn a_job_that_has_finished_learns_no_other_result() {
     let mut f = Fleet::regions();
