@@ -148,6 +148,7 @@ edited_jobs() {
     front label job edited kueue.x-k8s.io/queue-name=front --overwrite >/dev/null
     runs_in_front edited 2
     region="$(regions_of edited)"; region="${region% }"; uids="$(uids_in "$region" edited)"
+    await 30 job_field edited .status.active 2 || fail 'the management cluster does not show the running pods'
     if front label job edited kueue.x-k8s.io/queue-name=held --overwrite >"$work/refused" 2>&1; then fail 'a running job can be moved to another queue'; fi
     grep -q 'while the job runs; set `spec.active: false`' "$work/refused" || fail "the refusal has no remedy: $(cat "$work/refused")"
     workload="$(workload_of edited)"
