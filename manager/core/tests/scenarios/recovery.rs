@@ -109,15 +109,21 @@ fn an_operators_doubt_about_rules_outlasts_the_wait_for_members() {
     }
 }
 
-/// By the journal an attempt of the job runs in a cluster that is silent. A later attempt, which the journal
-/// doesn't have, has succeeded elsewhere, and its agent reports that.
-fn succeeded_unknown_to_the_journal() -> (Fleet, Uid) {
+/// A job whose attempt runs, a backup of the journal, and the cluster of the attempt, which is silent from now
+/// on.
+fn running_and_backed_up() -> (Fleet, Uid, Vec<u8>, ClusterName) {
     let mut f = Fleet::regions();
     let uid = f.submit("gang", 3);
     f.settle();
-    let backup = f.world.snapshot();
-    let first = ClusterName::new(f.cluster_of(uid).unwrap());
+    let (backup, first) = (f.world.snapshot(), ClusterName::new(f.cluster_of(uid).unwrap()));
     f.disconnected = vec![first.clone()];
+    (f, uid, backup, first)
+}
+
+/// By the journal an attempt of the job runs in a cluster that is silent. A later attempt, which the journal
+/// doesn't have, has succeeded elsewhere, and its agent reports that.
+fn succeeded_unknown_to_the_journal() -> (Fleet, Uid) {
+    let (mut f, uid, backup, first) = running_and_backed_up();
     f.advance(Millis::secs(12));
     assert_ne!(f.cluster_of(uid).expect("it runs again"), first.as_str());
     f.end_unreported(uid, EndResult::Succeeded);
@@ -152,12 +158,7 @@ fn a_deleted_job_is_forgotten_after_the_older_attempt_although_it_succeeded() {
 /// journal doesn't have.
 #[test]
 fn a_job_that_has_finished_learns_no_other_result() {
-    let mut f = Fleet::regions();
-    let uid = f.submit("gang", 3);
-    f.settle();
-    let backup = f.world.snapshot();
-    let first = ClusterName::new(f.cluster_of(uid).unwrap());
-    f.disconnected = vec![first.clone()];
+    let (mut f, uid, backup, _) = running_and_backed_up();
     f.end_unreported(uid, EndResult::Succeeded);
     f.advance(Millis::secs(12));
     let second = ClusterName::new(f.cluster_of(uid).expect("it runs again"));
