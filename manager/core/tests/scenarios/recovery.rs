@@ -109,8 +109,7 @@ fn an_operators_doubt_about_rules_outlasts_the_wait_for_members() {
     }
 }
 
-/// A job whose attempt runs, a backup of the journal, and the cluster of the attempt, which is silent from now
-/// on.
+/// A job that runs, a backup of the journal, and the cluster of the job, which is silent from now on.
 fn running_and_backed_up() -> (Fleet, Uid, Vec<u8>, ClusterName) {
     let mut f = Fleet::regions();
     let uid = f.submit("gang", 3);
