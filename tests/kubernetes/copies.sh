@@ -66,7 +66,7 @@ step_copies() {
     meridian delete job outside >/dev/null
     pass 'a Secret without the label is refused by name, and a job of the manager alone gets none'
 
-    submit_reader reading hf-token "$region" seconds=25
+    submit_reader reading hf-token "$region"
     runs_in_front reading 2
     [ "$(kube "$region" get secret hf-token -o 'jsonpath={.data.token}')" = "$TOKEN_ENCODED" ] || fail 'the copy of the Secret is not there'
     [ "$(kube "$region" get configmap settings -o 'jsonpath={.data.rate}')" = 7 ] || fail 'the copy of the ConfigMap is not there'
@@ -79,6 +79,7 @@ step_copies() {
     runs_in_front sharing 2
     owners_are "$region" secret/hf-token 'reading sharing' || fail "the copy belongs to $(owners_of "$region" secret/hf-token)"
     [ "$(kube "$region" get secret hf-token -o 'jsonpath={.data.more}')" = MQ== ] || fail 'a later job got the content of an earlier one'
+    end_pods "$region" reading
     await 90 job_has reading Complete || { why reading; fail 'the job does not complete'; }
     await 30 owners_are "$region" secret/hf-token sharing || fail "the copy still belongs to $(owners_of "$region" secret/hf-token)"
     copies_are "$region" 2 && [ "$(jobs_named "$region" reading)" -eq 1 ] || fail 'a copy is deleted while a job still uses it'

@@ -16,9 +16,9 @@ readonly JOBS_THAT_STAY=(
     "leaderworkerset leader,leader,workers,workers"
 )
 
-create_kind() {
-    sed -e "s/: NAME\b/: $2/" -e "s/# seconds/test.meridian.dev\/seconds: \"$3\"/" "$HERE/kinds/$1.yaml" | meridian create -f - >/dev/null
-}
+# Creates a job whose pods run until `end_pods_of`.
+create_kind() { sed -e "s/: NAME\b/: $2/" "$HERE/kinds/$1.yaml" | meridian create -f - >/dev/null; }
+end_pods_of() { kube "$1" annotate pods -l "meridian.dev/uid=$2" test.meridian.dev/seconds=0 >/dev/null; }
 field_of() { meridian get "$1" "$2" -o json | jq -r "$3"; }
 # The pod sets of a job's running pods in a region.
 running_sets() {
@@ -41,10 +41,11 @@ lacks_object() {
 step_kinds() {
     start_fleet
     local with=europe-west4
-    create_kind jobset set 20
+    create_kind jobset set
     await 60 says set 'has no JobSet of .jobset.x-k8s.io/v1alpha2.' || { why set; fail 'a missing CRD is not named'; }
-    create beside seconds=5
+    create beside
     all_running beside
+    remove beside
     pass 'clusters without the CRD say so, and run Jobs'
     meridian delete jobset set >/dev/null
     define_kinds "$with"
@@ -109,12 +110,13 @@ group_needs_all_pods() {
 # Runs a job, checks the manager's counts of its pods, and waits until its end reaches the manager.
 job_ends() {
     local with="$1" kind="$2" sets="$3" name="$2-ends" uid pods
-    create_kind "$kind" "$name" 15
+    create_kind "$kind" "$name"
     uid="$(field_of "$kind" "$name" .metadata.uid)"
     await 180 sets_are "$with" "$uid" "$sets" ||
         kind_fails "$with" "$kind" "$name" "runs $(running_sets "$with" "$uid"), and not $sets"
     pods="$(tr ',' '\n' <<<"$sets" | wc -l)"
     await 30 counts "$kind" "$name" "$pods" || kind_fails "$with" "$kind" "$name" "has not $pods running pods at the manager"
+    end_pods_of "$with" "$uid"
     await 90 state_is "$kind" "$name" Finished || kind_fails "$with" "$kind" "$name" 'does not finish'
     await 60 sets_are "$with" "$uid" '' || kind_fails "$with" "$kind" "$name" 'keeps pods'
     meridian delete "$kind" "$name" >/dev/null
@@ -124,7 +126,7 @@ job_ends() {
 # Stops a running job, and runs it again.
 job_stops() {
     local with="$1" kind="$2" sets="$3" name="$2-held" uid
-    create_kind "$kind" "$name" 600
+    create_kind "$kind" "$name"
     uid="$(field_of "$kind" "$name" .metadata.uid)"
     await 180 sets_are "$with" "$uid" "$sets" || kind_fails "$with" "$kind" "$name" "runs $(running_sets "$with" "$uid"), and not $sets"
     meridian stop "$kind" "$name" >/dev/null

@@ -49,17 +49,17 @@ uids_in() { kube "$1" get pods -l "batch.kubernetes.io/job-name=$2" -o 'jsonpath
 
 step_management() {
     start_fleet
-    local region uids workload
+    local region
     sed 's/main$/front/' "$HERE/queues.yaml" | front apply -f - >/dev/null
-    submit fronted queue=front seconds=12
+    submit fronted queue=front
     runs_in_front fronted
     region="$(regions_of fronted)"; region="${region% }"
     await 30 job_field fronted .status.active 3 || fail 'the management cluster does not show the running pods'
-    workload="$(workload_of fronted)"
-    [ "$(front get workload "$workload" -o 'jsonpath={.status.clusterName}')" = "$region" ] || fail 'the Workload does not name the cluster'
+    await 30 workload_field fronted .status.clusterName "$region" || fail 'the Workload does not name the cluster'
     [ "$(front get pods -o name | wc -l)" -eq 0 ] || fail 'pods run in the management cluster'
     pass "a job of the management cluster runs in $region, and its Workload names the cluster"
-    event_says fronted "runs in cluster $region" >/dev/null || fail 'no event names the cluster'
+    await 30 event_says fronted "runs in cluster $region" || fail 'no event names the cluster'
+    end_pods "$region" fronted
     await 60 job_has fronted Complete || { front get job fronted -o yaml; tail -n 20 "$work/manager.log"; fail 'the job does not complete in the management cluster'; }
     job_field fronted .status.succeeded 3 || fail 'the management cluster does not count 3 pods that succeeded'
     pass 'its completion is written there as the job controller would, with an event'

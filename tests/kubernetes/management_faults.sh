@@ -12,6 +12,7 @@ front_queue() {
 said() { grep -c -- "$1" "$work/manager.log" || true; }
 says_again() { [ "$(said "$1")" -gt "$2" ]; }
 workload_has() { front get workload "$(workload_of "$1")" -o json | jq -e --arg type "$2" '.status.conditions[]? | select(.status == "True" and .type == $type)'; }
+workload_is() { [ "$(front get workload "$1" -o json | jq -r "$3")" = "$2" ]; }
 workload_field() { [ "$(front get workload "$(workload_of "$1")" -o "jsonpath={$2}")" = "$3" ]; }
 remove_front() { front delete job "$1" >/dev/null; await 60 gone "$1" || fail "pods of the deleted job $1 stay"; }
 
@@ -38,7 +39,7 @@ step_management_away() {
     start_api_server "$MANAGEMENT" "$port" "$etcd"
     await 60 front get --raw /readyz || fail 'the API server does not come back'
     await 60 job_has ending Complete || { tail -n 20 "$work/manager.log"; fail 'the end of a job is not written when the API server is back'; }
-    [ "$(uids_in "$region" steady)" = "$uids" ] && job_field steady .status.active 3 || fail 'a gang did not outlive the management cluster'
+    [ "$(uids_in "$region" steady)" = "$uids" ] && await 30 job_field steady .status.active 3 || fail 'a gang did not outlive the management cluster'
     submit after queue=front pods=1
     runs_in_front after 1
     pass 'gangs outlive an API server of the management cluster that is away for longer than the Lease, and ends are written then'
@@ -122,7 +123,7 @@ step_management_hands() {
 step_management_kinds() {
     start_fleet
     front_queue
-    local with=europe-west4 following workload
+    local with=europe-west4 following uid workload
     following="$(said 'following kind="JobSet"')"
     define_kinds "$MANAGEMENT"
     if ! kube "$with" get jobsets >/dev/null 2>&1; then
@@ -137,9 +138,10 @@ step_management_kinds() {
     await 60 eval "[ '$following' -gt 0 ] || says_again 'following kind=\"JobSet\"' '$following'" || { tail -n 5 "$work/manager.log"; fail 'a kind that is installed later is not found'; }
     sed -e 's/: NAME$/: set/' -e 's/queue-name: main/queue-name: front/' -e 's/^spec:/&\n  suspend: true\n  managedBy: kueue.x-k8s.io\/multikueue/' \
         "$HERE/kinds/jobset.yaml" | front create -f - >/dev/null
-    await 90 sets_are "$with" "$(field_of jobset set .metadata.uid)" driver,workers,workers,workers,workers || { why set; tail -n 20 "$work/manager.log"; fail 'the JobSet does not run whole'; }
-    workload="$(front get workloads -o json | jq -r '.items[] | select(.metadata.ownerReferences[0].kind == "JobSet") | .metadata.name')"
-    [ "$(front get workload "$workload" -o json | jq -r '.status.clusterName + " " + ([.spec.podSets[].name] | sort | join(","))')" = "$with driver,workers" ] ||
+    uid="$(front get jobset set -o 'jsonpath={.metadata.uid}')"
+    await 90 sets_are "$with" "$uid" driver,workers,workers,workers,workers || { why set; tail -n 20 "$work/manager.log"; fail 'the JobSet does not run whole'; }
+    workload="$(workload_of set)"
+    await 30 workload_is "$workload" "$with driver,workers" '.status.clusterName + " " + ([.spec.podSets[].name] | sort | join(","))' ||
         { front get workload "$workload" -o yaml; fail 'the Workload does not show cluster and pod sets'; }
     [ "$(front get jobs -l jobset.sigs.k8s.io/jobset-name -o name | wc -l)" -eq 0 ] || fail 'jobs of the JobSet are in the management cluster'
     kube "$with" annotate pods -l jobset.sigs.k8s.io/jobset-name=set test.meridian.dev/seconds=0 >/dev/null
@@ -177,7 +179,7 @@ front_endless() {
         front create --dry-run=client -o json -f - | jq "$held_back" | front create -f - >/dev/null
     uid="$(front get "$kind" "$name" -o 'jsonpath={.metadata.uid}')"
     await 90 sets_are "$with" "$uid" "$sets" || { why "$name"; tail -n 20 "$work/manager.log"; fail "a $kind of the management cluster does not run whole"; }
-    [ "$(front get workload "$(workload_of "$name")" -o 'jsonpath={.status.clusterName}')" = "$with" ] ||
+    await 30 workload_field "$name" .status.clusterName "$with" ||
         { front get workloads -o yaml; fail "the Workload of a $kind does not name the cluster"; }
     await 30 eval "front get '$kind' '$name' -o json | jq -e '$shown'" ||
         { front get "$kind" "$name" -o yaml; fail "the status of a running $kind is not as its own controller writes it"; }
@@ -192,11 +194,10 @@ submit_pods() {
         -e 's/^spec:/&\n  schedulingGates: [{name: kueue.x-k8s.io\/admission}]/' "$HERE/kinds/$1.yaml"
 }
 front_phases_are() { [ "$(front get pods -l "test.meridian.dev/of=$1" -o 'jsonpath={.items[*].status.phase}')" = "$2" ]; }
-end_pods_of() { kube "$1" annotate pods -l "meridian.dev/uid=$2" test.meridian.dev/seconds=0 >/dev/null; }
 pods_fail() { front get pods,workloads,events -o wide >&2 || true; why "$1" >&2 || true; tail -n 20 "$work/manager.log" >&2; fail "$2"; }
 
 front_pod() {
-    local with="$1" workload uid
+    local with="$1" uid
     # The scheduler of the management cluster has no node, so the pod waits there.
     submit_pods pod front-open | sed '/schedulingGates/d' | front create -f - >/dev/null
     await 30 event_says front-open 'without a scheduling gate' || pods_fail front-open 'a pod without a gate is not told what to write'
@@ -207,8 +208,7 @@ front_pod() {
     await 90 sets_are "$with" "$uid" main || pods_fail front-pod 'a pod of the management cluster does not run'
     await 30 front_phases_are front-pod Running || pods_fail front-pod 'a running pod is not shown as running'
     front wait --for=condition=Ready pod/front-pod --timeout=30s >/dev/null || pods_fail front-pod 'kubectl wait does not see a ready pod'
-    workload="$(workload_of front-pod)"
-    [ "$(front get workload "$workload" -o 'jsonpath={.status.clusterName}')" = "$with" ] || pods_fail front-pod 'the Workload of a pod does not name the cluster'
+    await 30 workload_field front-pod .status.clusterName "$with" || pods_fail front-pod 'the Workload of a pod does not name the cluster'
     end_pods_of "$with" "$uid"
     await 60 front_phases_are front-pod Succeeded || pods_fail front-pod 'the end of a pod is not written'
     front delete pod front-pod >/dev/null
@@ -230,8 +230,8 @@ front_pod_group() {
     await 90 sets_are "$with" "$uid" role-1,role-2,role-2 || pods_fail "$name" 'a group of the management cluster does not run whole'
     await 30 front_phases_are "$name" 'Running Running Running' || pods_fail "$name" 'the pods of a running group are not shown as running'
     workload="$(workload_of "$name-driver")"
-    [ "$(front get workload "$workload" -o json | jq -r '.status.clusterName + " " + ([.metadata.ownerReferences[].name] | sort | join(","))')" = \
-        "$with $name-driver,$name-worker-0,$name-worker-1" ] || pods_fail "$name" 'the Workload of a group does not name the cluster and the pods'
+    await 30 workload_is "$workload" "$with $name-driver,$name-worker-0,$name-worker-1" \
+        '.status.clusterName + " " + ([.metadata.ownerReferences[].name] | sort | join(","))' || pods_fail "$name" 'the Workload of a group does not name the cluster and the pods'
     await 30 event_says "$name-worker-1" "runs in cluster $with" || pods_fail "$name" 'no event of a pod tells the cluster'
     # A deleted pod stops the group; with a new one it starts again, under another uid.
     front delete pod "$name-worker-1" >/dev/null

@@ -109,6 +109,7 @@ step_answers() {
         region="${REGIONS[index]}"
         all_running "steady-$region"
         all_running "ending-$region" 1
+        await 30 job_is "steady-$region" Running || fail 'a running gang is not shown as running'
         uids[index]="$(uids_in "$region" "steady-$region")"
     done
     for index in 0 1 2; do echo "${statuses[index]}" >"$work/${REGIONS[index]}.answer"; done
