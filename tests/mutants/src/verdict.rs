@@ -227,10 +227,12 @@ pub(crate) fn ask_seeds(
 }
 
 /// A test binary in the folder where cargo would run it: silent, with a bound of its memory, and with the
-/// same random numbers every time.
+/// same random numbers every time. It ends with the thread that starts it, even if this tool is killed: a
+/// mutant may loop for ever.
 fn command(binary: &Binary) -> Command {
-    let mut command = Command::new("prlimit");
-    command.arg(format!("--as={MEMORY_MAX}")).arg(&binary.executable).current_dir(&binary.folder);
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "prlimit", &format!("--as={MEMORY_MAX}")]);
+    command.arg(&binary.executable).current_dir(&binary.folder);
     command.env("INSTA_UPDATE", "no").env("INSTA_FORCE_PASS", "0").env("RUST_BACKTRACE", "0");
     command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true").env("PROPTEST_RNG_SEED", "1");
     command.env_remove("MERIDIAN_MUTANT").env_remove("MERIDIAN_MUTANT_TRACE");
@@ -279,4 +281,31 @@ pub(crate) fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Syn
     let mut results = results.into_inner().expect("no worker panics with the lock");
     results.sort_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_process_ends_with_the_thread_that_started_it() {
+        let sleep = Binary {
+            package: String::new(),
+            name: "sleep".to_owned(),
+            executable: "sleep".into(),
+            folder: ".".into(),
+        };
+        let started = thread::spawn(move || {
+            let mut child = command(&sleep).arg("60").spawn().expect("util-linux is installed");
+            // By then the process has said that it ends with its parent.
+            let comm = format!("/proc/{}/comm", child.id());
+            while !fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n") {
+                assert_eq!(child.try_wait().expect("the process is a child"), None);
+                thread::sleep(Duration::from_millis(1));
+            }
+            child
+        });
+        let mut child = started.join().expect("the process starts");
+        assert_eq!(wait(&mut child, Duration::from_secs(20)).unwrap(), Verdict::Caught);
+    }
 }
