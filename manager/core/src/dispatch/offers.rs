@@ -37,9 +37,7 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
     let cluster = leg.cluster().clone();
     turn.record_workload(uid, WorkloadFact::Withdrawn { offer });
     turn.send(&cluster, CommandRef::Withdraw(uid, offer));
-    if let Some(live) = turn.world.live_mut().cluster_mut(&cluster) {
-        live.capacity_mut().over(offer);
-    }
+    release_offer_capacity(turn, &cluster, offer);
 }
 
 /// Withdraws every open offer of a workload and releases its quota.
@@ -97,9 +95,12 @@ pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
     }
 }
 
-/// Stops counting the capacity of an offer that ended without a start.
+/// Stops counting the capacity of an offer that ended without a start, and lets other workloads be evaluated
+/// again. That must not wait for the workload's other offers or for a report: no report contains a limit of
+/// the cluster, or an offer that its agent held nothing for.
 pub(crate) fn release_offer_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
     if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
         live.capacity_mut().over(offer);
     }
+    turn.capacity_changed();
 }

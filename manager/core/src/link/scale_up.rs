@@ -1,7 +1,7 @@
 //! Scale-ups of running gangs: the command to the agent, and its reports.
 
 use crate::dispatch::scale_up::{self, REFUSED_FOR, REFUSED_FOR_MAX, UNABLE_FOR};
-use crate::dispatch::{grants, sizes};
+use crate::dispatch::{grants, offers, sizes};
 use crate::facts::record::WorkloadFact;
 use crate::link::legs;
 use crate::sessions::refusals::Refusal;
@@ -106,9 +106,7 @@ pub(crate) fn on_scale_up_refused(
         uid,
         WorkloadFact::ScaleUpRefused { fence, reason, text: text.clone(), at: turn.now.wall },
     );
-    if let Some(live) = turn.world.live_mut().cluster_mut(cluster) {
-        live.capacity_mut().over(offer);
-    }
+    offers::release_offer_capacity(turn, cluster, offer);
     let base = if matches!(reason, RefuseReason::NoCapacity | RefuseReason::StillRuns) {
         REFUSED_FOR
     } else {
@@ -118,7 +116,6 @@ pub(crate) fn on_scale_up_refused(
     let until = turn.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
     turn.world.live_mut().refusals_mut().add(uid, cluster, Refusal::new(until, reason, text));
     sizes::send_scale_down(turn, cluster, uid, fence);
-    turn.capacity_changed();
 }
 
 /// Takes the scale-up of a reported run: the one that was sent, or a later one that the journal lacks because

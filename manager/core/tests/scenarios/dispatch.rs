@@ -134,6 +134,90 @@ fn an_agent_that_restarts_loses_only_its_own_offer_of_a_race() {
     assert_eq!((f.phase(uid), f.running.len()), (Some(Phase::Running), 1));
 }
 
+impl Fleet {
+    fn offer_to(&self, uid: Uid, cluster: &str) -> OfferId {
+        let legs = self.world.state().workloads()[&uid].legs();
+        *legs.iter().find(|(_, leg)| leg.cluster().as_str() == cluster).expect("it is offered there").0
+    }
+}
+
+/// A gang that is offered to three clusters, and one that waits for what the offer to `eu` uses.
+fn gang_behind_a_race() -> (Fleet, Uid, Uid) {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        meridian_object("DispatchPolicy", "race", json!({"applies": {"queues": ["*"]}, "mode": "Race"})),
+        meridian_object(
+            "ResidencyPolicy",
+            "eu-only",
+            json!({"applies": {"namespaces": ["personal"]}, "allow": {"jurisdictions": ["EU"]}}),
+        ),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "personal"}}),
+        local_queue_in("personal", "lq", "cq"),
+    ]);
+    let racer = f.submit("racer", 3);
+    let waiter = f.submit_in("personal", "waiter", 3, json!({}));
+    assert_eq!(f.phases(&[racer, waiter]), [Some(Phase::Dispatching), Some(Phase::Pending)]);
+    (f, racer, waiter)
+}
+
+/// The cluster `us` holds capacity for the gang, and reports nothing else that would make the manager look at
+/// the queue.
+fn win(f: &mut Fleet, racer: Uid) {
+    let offer = f.offer_to(racer, "us");
+    let request = f.compose("us", Lane::News);
+    let answer = f.answer("us", request);
+    f.deliver("us", answer);
+    let mut request = f.compose("us", Lane::News);
+    assert_eq!(request.events, [Event::Held { offer, uid: racer }]);
+    request.capacity = None;
+    f.answer("us", request);
+    f.input(Input::Turn);
+    assert_eq!(f.phase(racer), Some(Phase::Granted), "{:#}", f.why(racer));
+}
+
+#[test]
+fn the_room_of_a_lost_race_goes_to_the_next_gang_at_once() {
+    let (mut f, racer, waiter) = gang_behind_a_race();
+    win(&mut f, racer);
+    assert_eq!(f.phase(waiter), Some(Phase::Dispatching), "{:#}", f.why(waiter));
+}
+
+#[test]
+fn the_part_of_a_limit_that_a_lost_race_used_goes_to_the_next_gang_at_once() {
+    let (mut f, racer, waiter) = gang_behind_a_race();
+    let limited = json!({"region": "europe-west4", "jurisdiction": "EU", "limits": {GPU: "4"}});
+    f.apply(vec![meridian_object("Cluster", "eu", limited)]);
+    // The agent asks its provider for nodes. So its own nodes stay free, and only the limit is in use.
+    let request = f.compose("eu", Lane::News);
+    let answer = f.answer("eu", request);
+    f.deliver("eu", answer);
+    let mut request = f.compose("eu", Lane::News);
+    let capacity = request.capacity.as_mut().expect("it took the offer in");
+    assert!(capacity.base.is_some(), "a delta");
+    capacity.blocks.clear();
+    let (offer, reason) = (f.offer_to(racer, "eu"), "asked the provider".to_owned());
+    request.events = vec![Event::Waiting { offer, uid: racer, reason, estimate: None }];
+    f.answer("eu", request);
+    f.input(Input::Turn);
+    let why = f.why(waiter)["summary"].to_string();
+    assert!(why.contains("needs 3 nvidia.com/gpu, 1 of 4 free"), "{why}");
+    win(&mut f, racer);
+    assert_eq!(f.phase(waiter), Some(Phase::Dispatching), "{:#}", f.why(waiter));
+}
+
+#[test]
+fn an_offer_that_leaves_the_race_alone_leaves_its_room_to_the_next_gang() {
+    for expired in [true, false] {
+        let (mut f, racer, waiter) = gang_behind_a_race();
+        let gone = Event::Gone { offer: f.offer_to(racer, "eu"), uid: racer, expired };
+        let mut request = f.compose("eu", Lane::News);
+        (request.events, request.events_from) = (vec![gone], 1);
+        f.answer("eu", request);
+        f.input(Input::Turn);
+        assert_eq!(f.phases(&[racer, waiter]), [Some(Phase::Dispatching); 2], "{:#}", f.why(waiter));
+    }
+}
+
 #[test]
 fn draining_a_cluster_moves_its_gangs() {
     let mut f = Fleet::regions();
