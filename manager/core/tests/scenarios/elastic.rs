@@ -307,3 +307,31 @@ fn a_resize_between_restore_and_adoption_applies_to_the_run() {
         );
     }
 }
+
+#[test]
+fn an_adopted_run_keeps_the_quota_of_all_its_pods_while_it_is_stopped() {
+    let gang_of = |pods| {
+        let mut job = job("default", "gang", pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+        job["spec"]["completions"] = json!(3);
+        job
+    };
+    let mut f = Fleet::new(EU);
+    f.quota(4);
+    f.disconnected = vec!["eu".into()];
+    let (gang, _) = f.put(gang_of(1));
+    let backup = f.world.snapshot();
+    f.put(gang_of(3));
+    f.disconnected.clear();
+    f.settle();
+    assert_eq!((f.used(), f.phase(gang)), (3, Some(Phase::Running)));
+    // The backup knows one pod. The job isn't elastic, so that the run of three is stopped.
+    f.hold_stops = true;
+    f.lead_from_backup(&backup);
+    f.confirm_rules();
+    f.settle();
+    assert_eq!((f.used(), f.phase(gang)), (3, Some(Phase::Stopping)));
+    let next = f.submit("next", 2);
+    assert_eq!(f.phase(next), Some(Phase::Pending));
+    let why = f.why(next)["summary"].to_string();
+    assert!(why.contains("1 of 4 free"), "{why}");
+}

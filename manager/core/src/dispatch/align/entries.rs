@@ -125,8 +125,9 @@ pub(crate) struct EntryParts {
 impl EntryParts {
     /// The entry of the workload itself, rather than of its scale-up.
     fn of(workload: &Workload, class: &Class, uid: Uid) -> Self {
-        // A resized workload still holds the quota of the pods that it was admitted with.
-        let counts = workload.counts().cloned().filter(|_| workload.resized().is_some());
+        // A resized workload still holds the quota of the pods that it was admitted with, and an adopted run
+        // that of its pods.
+        let counts = workload.counts().cloned().filter(|_| workload.is_charged_for_own_size(class));
         Self { counts, tag: tag(workload, class), since: since(workload), key: uid.to_string() }
     }
 }
@@ -153,7 +154,7 @@ pub(crate) fn sizes(workload: &Workload) -> Option<Sizes> {
 /// requests, and with another one if it asks for another size than its class.
 pub(crate) fn tag(workload: &Workload, class: &Class) -> u64 {
     let id = u64::from(workload.class().0);
-    if workload.phase().charged() && workload.resized().is_some() {
+    if workload.is_charged_for_own_size(class) {
         id | 1 << u32::BITS
     } else if workload.has_own_size(class) {
         id | 1 << (u32::BITS + 1)

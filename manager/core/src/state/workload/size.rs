@@ -155,6 +155,14 @@ impl Workload {
         self.resized.is_some() || self.counts.as_deref().is_some_and(|pods| is_other_size(pods, class))
     }
 
+    /// Whether quota is charged for another size than the one that the job requests: the job was resized, or
+    /// an adopted run has more pods than the job in this journal, an old copy.
+    pub(crate) fn is_charged_for_own_size(&self, class: &Class) -> bool {
+        let has_more =
+            |counts: &Vec<u32>| class.gang.pod_sets.iter().zip(counts).any(|(set, pods)| *pods > set.count);
+        self.phase.charged() && (self.resized.is_some() || self.counts.as_ref().is_some_and(has_more))
+    }
+
     /// Whether the pending workload asks for another gang than its class.
     pub(crate) fn has_own_size(&self, class: &Class) -> bool {
         self.counts_left(class).is_some() || self.least_counts(class).is_some()

@@ -65,6 +65,9 @@ impl<'a> QuotaReplay<'a> {
             basis: None,
             policies_changed: false,
         };
+        for (uid, pods) in &before.pods {
+            replay.submitted(*uid, *pods, false);
+        }
         for (uid, charged) in &before.charged {
             let ChargedWorkload { flavors, counts, reclaimable, fence, .. } = charged;
             replay.hold(*uid, flavors, counts.as_ref(), *fence);
@@ -101,6 +104,15 @@ impl<'a> QuotaReplay<'a> {
         let gpus = job.gpus_left(holder.counts.as_ref(), reclaimable);
         holder.amounts = holder.flavors.names().iter().map(|flavor| (flavor.to_string(), gpus)).collect();
         self.forest = None;
+    }
+
+    /// Notes the size of an elastic job, and of an orphan that was adopted as what its job became: with
+    /// another size than the job began with.
+    fn submitted(&mut self, uid: Uid, pods: u32, elastic: bool) {
+        let is_other_size = self.jobs.get(&uid).is_some_and(|job| u32::try_from(job.pods) != Ok(pods));
+        if elastic || is_other_size {
+            self.demand.sizes.insert(uid, ElasticSize { pods, elastic, most: None });
+        }
     }
 
     /// The number of places of a workload changes.
@@ -201,10 +213,8 @@ impl<'a> QuotaReplay<'a> {
     /// Applies a record about the size of an elastic job.
     fn apply_size(&mut self, record: &Record) -> Verdict {
         match record {
-            Record::Workload { uid, fact: WorkloadFact::Submitted(s) } if s.class.elastic => {
-                self.demand
-                    .sizes
-                    .insert(*uid, ElasticSize { pods: pods_of(&s.class), elastic: true, most: None });
+            Record::Workload { uid, fact: WorkloadFact::Submitted(s) } => {
+                self.submitted(*uid, pods_of(&s.class), s.class.elastic);
             }
             Record::Workload { uid, fact: WorkloadFact::IndexesCompleted { completed, .. } } => {
                 self.demand.completed.insert(*uid, completed.clone());

@@ -46,6 +46,8 @@ pub(crate) struct QuotaSnapshot {
     pub(super) charged: BTreeMap<Uid, ChargedWorkload>,
     /// Sizes of elastic jobs, and of others that were changed.
     pub(super) sizes: BTreeMap<Uid, ElasticSize>,
+    /// Pods of all other jobs.
+    pub(super) pods: Vec<(Uid, u32)>,
     /// Pods that attempts run with, where that isn't what they were admitted with.
     pub(super) running_pods: BTreeMap<Uid, u32>,
     /// Completion indexes that have succeeded, where there are some.
@@ -68,12 +70,14 @@ impl QuotaSnapshot {
             (*uid, ElasticSize { pods, elastic, most: w.resized().map(|r| r.most.iter().sum()) })
         };
         let sizes: BTreeMap<Uid, ElasticSize> = sized.map(size).collect();
+        let others = workloads.iter().filter(|(uid, _)| !sizes.contains_key(uid));
+        let pods = others.map(|(uid, w)| (*uid, pods_of(world.queues().class(w.class())))).collect();
         let charge = |(uid, w): (&Uid, &meridian_manager_core::state::workload::Workload)| {
             let stopping = w.phase() == Phase::Stopping;
             let scale_up = w.resized().and_then(|resized| resized.scale_up.as_ref());
             let charged = ChargedWorkload {
                 flavors: w.flavors().clone(),
-                counts: w.counts().cloned().or_else(|| sizes.get(uid).map(|size| vec![size.pods])),
+                counts: w.counts().cloned().or_else(|| Some(vec![pods_of(world.queues().class(w.class()))])),
                 reclaimable: w.spare().cloned(),
                 before_scale_up: scale_up.map(|scale_up| scale_up.before.clone()),
                 fence: w.legs().values().find(|l| l.state().granted()).and_then(|l| l.fence()),
@@ -96,7 +100,7 @@ impl QuotaSnapshot {
             all.filter(|(_, done)| !done.is_empty()).map(|(uid, done)| (uid, done.clone())).collect()
         };
         let (completed, done_before) = (indexes(|w| w.completed()), indexes(|w| w.done_before()));
-        Self { declared, charged, sizes, running_pods, completed, done_before }
+        Self { declared, charged, sizes, pods, running_pods, completed, done_before }
     }
 }
 
